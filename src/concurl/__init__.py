@@ -1,0 +1,23 @@
+"""Cluster unlabelled images: BYOL, soft clustering and a consensus loss, trained end to end (ConCURL)."""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["ConCURL", "Config", "__version__"]
+
+if TYPE_CHECKING:
+    from concurl.config import Config
+    from concurl.estimator import ConCURL
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names on first use, so that `concurl --help` does not wait for torch."""
+    if name == "ConCURL":
+        from concurl.estimator import ConCURL
+
+        return ConCURL
+    if name == "Config":
+        from concurl.config import Config
+
+        return Config
+    raise AttributeError(f"module 'concurl' has no attribute {name!r}")

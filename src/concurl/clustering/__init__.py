@@ -1,0 +1,1 @@
+"""From a trained network to labels, confidences and scores."""

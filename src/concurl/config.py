@@ -1,0 +1,225 @@
+"""Every option once: its paper symbol, its default and one line on what it means.
+
+The command line and the estimator are both made from `Config`. The defaults are the paper's where the paper
+gives a value; a NOTE marks the ones it leaves open. `None` means "chosen from the images": `recipes.settle`
+fills those in by stated rules before training and says what it chose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from concurl.errors import UserError
+
+EncoderName = Literal["resnet18", "resnet34", "resnet50", "tiny"]
+Preset = Literal["natural", "small", "gray", "free", "none"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """All options of a run."""
+
+    n_clusters: int = 10
+    """[K] Number of clusters (and of prototypes)."""
+
+    # ---- the objective ----------------------------------------------------------------------------------
+    alpha: float = 1.0
+    """[alpha] Weight of L1, the BYOL loss (eq. 7). (1,0,0) is BYOL, (0,1,0) soft clustering, (1,1,0) both."""
+    beta: float = 1.0
+    """[beta] Weight of L2, the soft clustering loss (eq. 7)."""
+    gamma: float = 1.0
+    """[gamma] Weight of L3, the consensus loss (eq. 7)."""
+    n_transforms: int = 100
+    """[M] Number of random transformations, that is of members of the ensemble."""
+    transforms: Literal["projection", "diagonal"] = "projection"
+    """[A] Family of the transformations: projections with orthonormal rows, or random diagonal scalings."""
+    projection_dim: int = 64
+    """[d of A] Dimension that the random projections map to."""
+    tau: float = 0.1
+    """[tau] Temperature of the soft assignments p (eq. 3)."""
+    epsilon: float = 0.05
+    """[epsilon] Entropy weight of the Sinkhorn codes (eq. 4). NOTE: not in the paper; SwAV's value."""
+    sinkhorn_iterations: int = 3
+    """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
+    codes_from: Literal["online", "target"] = "online"
+    """[q] Which branch's embeddings the codes are computed from. The paper: online."""
+    queue_size: int = 0
+    """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
+    cluster_start: float = 0.0
+    """Share of training after which L2 and L3 begin to act. The paper: from the start."""
+    cluster_ramp: float = 0.0
+    """Share of training over which beta and gamma then rise linearly from 0."""
+    prototype_init: Literal["random", "kmeans"] = "random"
+    """[C] Start of the prototypes: random, or spherical k-means on z when clustering begins."""
+
+    # ---- the network ------------------------------------------------------------------------------------
+    encoder: EncoderName | None = "resnet34"
+    """[f] Encoder. tiny is a two-stage ResNet of width 32 for digits and laptops. None: from image size and device."""
+    stem: Literal["large", "small"] | None = None
+    """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size."""
+    projector_hidden: int = 4096
+    """[g_theta, h_theta] Hidden width of projector and predictor."""
+    projector_dim: int = 256
+    """[v, w] Output dimension of projector and predictor."""
+    cluster_hidden: int = 2048
+    """[g] Hidden width of the cluster head."""
+    embedding_dim: int = 256
+    """[d] Dimension of the cluster embeddings z and of the prototypes."""
+    tau_b: float = 0.99
+    """[tau_B] Decay of the target network's exponential average."""
+    tau_b_end: float | None = None
+    """[tau_B] Value that tau_b rises to by a cosine over training. None: constant, as in the paper."""
+
+    # ---- the images and their views ---------------------------------------------------------------------
+    image_size: int | None = None
+    """Side of the views in pixels. None: from the images' own sizes."""
+    preset: Preset | None = None
+    """Which augmentations the domain allows. natural: the paper's; small: no blur, as usual at 32 px; gray: small
+    rotations, no flip, no colour; free: any orientation; none: no augmentation. None: from the images."""
+    crop_min: float | None = None
+    """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
+    blur_kernel: int | None = None
+    """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
+    solarise: float = 0.0
+    """Probability of solarising view 2. The paper: 0."""
+    sobel: bool = False
+    """Replace the colours by the two Sobel gradients (the paper: helps in some cases)."""
+
+    # ---- the optimisation -------------------------------------------------------------------------------
+    epochs: int | None = 500
+    """Passes over the images. None: from the number of images."""
+    batch_size: int | None = 256
+    """[B] Images per step. None: from the number of images."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Update rule. The paper: Adam."""
+    learning_rate: float = 5e-4
+    """Learning rate at its highest."""
+    predictor_lr: float = 1.0
+    """Factor on the learning rate of the predictor h_theta."""
+    weight_decay: float = 0.0
+    """Weight decay (not on biases, norms and prototypes)."""
+    momentum: float = 0.9
+    """Momentum of sgd."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Course of the learning rate after the warm-up. NOTE: the paper names none."""
+    warmup: float = 0.0
+    """Share of training over which the learning rate rises linearly from 0."""
+    seed: int = 0
+    """Seed of everything random: weights, transformations, order, views."""
+
+    # ---- the machine ------------------------------------------------------------------------------------
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the networks. auto: bfloat16 autocast on a GPU that has it, else float32."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """torch.compile and CUDA graphs. auto: on a GPU, when the run is long enough to pay for it."""
+    checkpoint_minutes: float = 10.0
+    """Longest time between two checkpoints."""
+    monitor_every: int = 1
+    """Epochs between two looks at diversity and cluster sizes."""
+    monitor_images: int = 4096
+    """How many (seeded, fixed) images that look takes."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with other values; an unknown name is answered with the nearest known one."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise UserError(f"unknown option {name}{hint}")
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Config:
+        """A Config from json. Options of older versions that are missing take their defaults."""
+        return cls().replace(**values)
+
+    @classmethod
+    def from_json(cls, path: Path) -> Config:
+        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+    @property
+    def clusters(self) -> bool:
+        """Does any clustering loss act at all?"""
+        return self.beta > 0 or self.gamma > 0
+
+
+# name: (smallest, largest), both allowed; None is always allowed where the type admits it
+_RANGES: dict[str, tuple[float, float]] = {
+    "n_clusters": (2, 1_000_000),
+    "alpha": (0, math.inf),
+    "beta": (0, math.inf),
+    "gamma": (0, math.inf),
+    "n_transforms": (1, 100_000),
+    "projection_dim": (1, 65_536),
+    "tau": (1e-4, 100),
+    "epsilon": (1e-4, 100),
+    "sinkhorn_iterations": (1, 10_000),
+    "queue_size": (0, 10_000_000),
+    "cluster_start": (0, 1),
+    "cluster_ramp": (0, 1),
+    "projector_hidden": (1, 1_000_000),
+    "projector_dim": (1, 1_000_000),
+    "cluster_hidden": (1, 1_000_000),
+    "embedding_dim": (1, 1_000_000),
+    "tau_b": (0, 1),
+    "tau_b_end": (0, 1),
+    "image_size": (8, 1024),
+    "crop_min": (0.001, 1),
+    "blur_kernel": (0, 255),
+    "solarise": (0, 1),
+    "epochs": (1, 1_000_000),
+    "batch_size": (2, 1_000_000),
+    "learning_rate": (0, 1000),
+    "predictor_lr": (0, 1000),
+    "weight_decay": (0, 100),
+    "momentum": (0, 1),
+    "warmup": (0, 1),
+    "seed": (0, 2**31 - 1),
+    "checkpoint_minutes": (0, math.inf),
+    "monitor_every": (1, 1_000_000),
+    "monitor_images": (2, 10_000_000),
+}
+
+
+def _check(config: Config) -> None:
+    hints = get_type_hints(Config)
+    for field in dataclasses.fields(config):
+        name, value, kind = field.name, getattr(config, field.name), hints[field.name]
+        choices = [c for part in (kind, *get_args(kind)) if get_origin(part) is Literal for c in get_args(part)]
+        if value is None:
+            if type(None) not in get_args(kind):
+                raise UserError(f"{name}=None: a value is needed")
+        elif choices:
+            if value not in choices:
+                raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
+        elif name in _RANGES:
+            low, high = _RANGES[name]
+            whole = int in (kind, *get_args(kind))
+            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if not number or not low <= value <= high:
+                what = "whole number" if whole else "number"
+                raise UserError(f"{name}={value!r}: a {what} from {low:g} to {high:g} is needed")
+    if config.blur_kernel and config.blur_kernel % 2 == 0:
+        raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
+    if config.alpha == config.beta == config.gamma == 0:
+        raise UserError("alpha=beta=gamma=0: at least one loss must have a weight")
+    if config.transforms == "projection" and config.projection_dim > config.embedding_dim:
+        raise UserError(
+            f"projection_dim={config.projection_dim}: rows can only be orthogonal up to "
+            f"embedding_dim={config.embedding_dim}; lower the one or raise the other"
+        )

@@ -1,0 +1,1 @@
+"""What the user hands over -> uint8 images, safely."""

@@ -1,0 +1,41 @@
+"""The one form in which images travel through the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    path: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """N images of one size, in a fixed order that does not depend on the file system's.
+
+    It carries no labels: those go from the reader to `clustering.evaluate` and to the report, past training.
+    """
+
+    images: NDArray[np.uint8]  # (N, 3, H, W), RGB; may be a memory map
+    names: Sequence[str]  # N paths, or indices as text where there is no path
+    skipped: Sequence[Skipped] = ()
+    facts: dict[str, Any] = field(default_factory=dict)  # what the reader wants said: counts of modes, sizes, ...
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.shape[1] != 3 or self.images.dtype != np.uint8:
+            raise ValueError(f"images must be uint8 (N, 3, H, W), not {self.images.dtype} {self.images.shape}")
+        if len(self.names) != len(self.images):
+            raise ValueError(f"{len(self.names)} names for {len(self.images)} images")
+
+    def __len__(self) -> int:
+        return len(self.images)

@@ -1,0 +1,13 @@
+"""The two ways a run ends that are not bugs: the user must change something, or the machine gave out."""
+
+
+class UserError(ValueError):
+    """Wrong input. The message is one line that names the value and the remedy; the command line exits with 2."""
+
+
+class RunError(RuntimeError):
+    """The run cannot go on (disk full, diverged loss). The command line exits with `exit_code`."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

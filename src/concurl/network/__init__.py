@@ -1,0 +1,1 @@
+"""The networks: encoder f, heads g_theta, h_theta and g, prototypes C, target xi."""
