@@ -1,0 +1,132 @@
+"""From a trained model to labels and confidences: a function of one image, never of its batch.
+
+The paper labels by argmax of q, which balances a batch; an image alone, or in another batch, would get another
+label. Here the balance is struck once, over the whole training set, and its K log-scalings u stay with the model:
+label = argmax_k(<z, c_k> / epsilon + u_k).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from concurl.config import Config
+from concurl.network.embed import embed
+from concurl.network.model import Model
+from concurl.network.trained import TrainedModel
+from concurl.objective.ensemble import draw_transforms, ensemble_log_assignments
+from concurl.objective.kmeans import spherical_kmeans
+from concurl.objective.sinkhorn import streaming_scalings
+
+Floats = NDArray[np.float32]
+UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
+BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Everything the model says about N images."""
+
+    labels: NDArray[np.int64]  # (N,) argmax of the codes
+    probabilities: Floats  # (N, K) the codes q
+    p_labels: NDArray[np.int64]  # (N,) argmax of p, without any balancing
+    vote: Floats  # (N, K) the soft vote: mean of the members' p~
+    agreement: Floats  # (N,) share of the M members whose own argmax is the label
+    member_votes: Floats  # (K, K): share of the votes for cluster j among images labelled i
+    outlier: Floats  # (N,) distance to the nearest prototype: 1 - cos, halved, so 0 to 1
+    embeddings: Floats  # (N, dim) unit embeddings, z unless BYOL alone was trained
+    branches: dict[str, Floats]  # what else was asked for, of BRANCHES
+
+    @property
+    def vote_labels(self) -> NDArray[np.int64]:
+        return self.vote.argmax(1)
+
+    @property
+    def confidence(self) -> Floats:
+        """The ensemble's probability for the label."""
+        return np.take_along_axis(self.vote, self.labels[:, None], 1)[:, 0]
+
+    @property
+    def margin(self) -> Floats:
+        """By how much the ensemble prefers its first choice to its second."""
+        top = np.sort(self.vote, axis=1)
+        return top[:, -1] - top[:, -2]
+
+
+def finish(
+    config: Config, model: Model, A: Tensor, images: NDArray[np.uint8], autocast: torch.dtype | None
+) -> tuple[TrainedModel, Assignment]:
+    """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it."""
+    space: Literal["z", "v_xi"] = "z" if config.clusters else "v_xi"
+    K = config.n_clusters
+    draft = TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(K), autocast)
+    x, branches = embeddings(draft, images, branches=BRANCHES[:3] + BRANCHES[4:])
+    if space == "z":
+        centres = normalize(model.prototypes.detach().cpu(), dim=1)
+        u = streaming_scalings(lambda: (part @ centres.double().t() for part in x.double().split(65_536)), config.epsilon)
+    else:
+        centres, _ = spherical_kmeans(x, K, seed=config.seed)
+        u = torch.zeros(K)
+        if x.shape[1] != config.embedding_dim:  # the members see v_xi, which may have another dimension than z
+            dim = min(config.projection_dim, x.shape[1])
+            A = draw_transforms(config.transforms, config.n_transforms, x.shape[1], dim, config.seed)
+    trained = dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
+    return trained, assign_embeddings(trained, x, branches)
+
+
+def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:
+    """Label images with a finished model. `branches` names embeddings to return as well."""
+    x, kept = embeddings(trained, images, branches=branches)
+    return assign_embeddings(trained, x, kept)
+
+
+def embeddings(
+    trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()
+) -> tuple[Tensor, dict[str, Floats]]:
+    """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
+    parts: dict[str, list[Tensor]] = {name: [] for name in {trained.space, *branches}}
+    for online, target in embed(
+        trained.model, images, image_size=trained.image_size, sobel=trained.config.sobel, autocast=trained.autocast
+    ):
+        for name, got in parts.items():
+            letter, _, weights = name.partition("_")
+            got.append(getattr(target if weights == "xi" else online, letter).cpu())
+    if not len(images):
+        return torch.zeros(0, trained.centres.shape[1]), {}
+    whole = {name: torch.cat(got) for name, got in parts.items()}
+    return normalize(whole[trained.space], dim=1), {name: whole[name].numpy() for name in branches}
+
+
+@torch.no_grad()
+def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floats] | None = None) -> Assignment:
+    """Labels and confidences from unit embeddings (N, dim)."""
+    c, K = trained.config, trained.config.n_clusters
+    C, A, u = (t.detach().cpu() for t in (trained.centres, trained.A, trained.scalings))
+    rows: list[tuple[Tensor, ...]] = []
+    member_votes = torch.zeros(K, K, dtype=torch.float64)
+    for part in x.split(max(1, 2**24 // (len(A) * K))):
+        scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
+        q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
+        labels = q.argmax(1)
+        members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)
+        votes = torch.zeros(len(part), K)
+        for member in members.argmax(2):
+            votes.scatter_add_(1, member[:, None], torch.ones(len(part), 1))
+        votes /= len(members)
+        member_votes.index_add_(0, labels, votes.double())
+        agreement = votes.gather(1, labels[:, None])[:, 0]
+        outlier = (1 - scores.max(1).values) / 2
+        rows.append((labels, q.float(), scores.argmax(1), members.exp().mean(0), agreement, outlier.float()))
+    if not rows:
+        none = torch.zeros(0, dtype=torch.int64)
+        rows.append((none, torch.zeros(0, K), none, torch.zeros(0, K), torch.zeros(0), torch.zeros(0)))
+    labels, q, p, vote, agreement, outlier = (torch.cat(column).numpy() for column in zip(*rows, strict=True))
+    shares = member_votes / member_votes.sum(1, keepdim=True).clamp_min(1e-12)
+    return Assignment(labels, q, p, vote, agreement, shares.float().numpy(), outlier, x.numpy(), branches or {})

@@ -1,0 +1,90 @@
+"""The only place where labels come in: scores of every way to read clusters out of a run, side by side."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from concurl.clustering.assign import Assignment
+from concurl.clustering.metrics import scores
+from concurl.errors import UserError
+from concurl.objective.kmeans import spherical_kmeans
+from concurl.training.monitor import Judge
+
+Labels = NDArray[np.int64]
+Scores = dict[str, dict[str, float]]
+
+
+def partitions(assignment: Assignment, n_clusters: int, *, clustered: bool, seed: int = 0) -> dict[str, Labels]:
+    """Every partition a run offers: by codes, by p, by the soft vote, and k-means on each branch that was kept.
+
+    `clustered` is False for BYOL alone: its prototypes were never trained.
+    """
+    found: dict[str, Labels] = {}
+    if clustered:
+        found = {"codes": assignment.labels, "p": assignment.p_labels, "vote": assignment.vote_labels}
+    for name, values in assignment.branches.items():
+        found[f"kmeans_{name}"] = spherical_kmeans(torch.from_numpy(values), n_clusters, seed=seed)[1].numpy()
+    return found
+
+
+def evaluate(found: dict[str, Labels], labels: Labels) -> Scores:
+    """ACC, NMI, ARI of each partition over the images that have a label (-1: none)."""
+    known = labels >= 0
+    if not known.any():
+        raise UserError("none of the images has a label: nothing to evaluate")
+    return {name: scores(labels[known], partition[known]) for name, partition in found.items()}
+
+
+def judge_of(labels: Labels | None) -> Judge | None:
+    """What the training's monitor may ask about clusters without ever seeing a label."""
+    if labels is None or not (labels >= 0).any():
+        return None
+
+    def judge(ids: Labels, clusters: Labels) -> dict[str, float]:
+        known = labels[ids] >= 0
+        return scores(labels[ids][known], clusters[known]) if known.any() else {}
+
+    return judge
+
+
+def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> str:
+    """The scores as text, one row per partition."""
+    rows = [*extra, *found.items()]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{'':{width}}     ACC     NMI     ARI"]
+    lines += [f"{name:{width}}   {s['acc']:.3f}   {s['nmi']:.3f}   {s['ari']:.3f}" for name, s in rows]
+    return "\n".join(lines)
+
+
+def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
+    """Labels for `names` from a csv with the columns path and label, and the class names in sorted order."""
+    try:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read as a csv ({error})") from None
+    if not rows or not {"path", "label"} <= set(rows[0]):
+        raise UserError(f"{path}: a csv with the columns path and label is needed")
+    given = {row["path"]: row["label"] for row in rows}
+    missing = [name for name in names if name not in given]
+    if len(missing) == len(names):
+        raise UserError(f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {names[0]!r})")
+    if missing:
+        raise UserError(f"{path}: {len(missing)} of the run's {len(names)} images have no row (the first: {missing[0]!r})")
+    classes = sorted({given[name] for name in names})
+    index = {name: i for i, name in enumerate(classes)}
+    return np.array([index[given[name]] for name in names], dtype=np.int64), classes
+
+
+def pixel_baseline(images: NDArray[np.uint8], labels: Labels, n_clusters: int) -> dict[str, float]:
+    """k-means on the raw pixels: what clustering gives without any learning."""
+    from sklearn.cluster import KMeans
+
+    pixels = images.reshape(len(images), -1) / np.float32(255)
+    return scores(labels, KMeans(n_clusters, n_init=10, random_state=0).fit_predict(pixels))

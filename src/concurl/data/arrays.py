@@ -1,0 +1,123 @@
+"""Arrays and tensors -> (N, 3, H, W) uint8, or one line on what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from concurl.data.decode import resized
+from concurl.data.header import MIN_SIDE
+from concurl.data.imageset import ImageSet
+from concurl.data.sizes import choose_size, stored_size
+from concurl.errors import UserError
+
+_BLOCK = 2**24  # values that are converted at once: memory stays near that of the result
+_SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
+
+
+def is_array(source: Any) -> bool:
+    """A numpy array of numbers or a torch tensor. (Whoever holds a tensor has imported torch already.)"""
+    if isinstance(source, np.ndarray):
+        return source.dtype.kind not in "USO"
+    return type(source).__module__.partition(".")[0] == "torch"
+
+
+def read_array(source: Any, size: int | None = None) -> ImageSet:
+    """Images from memory. uint8 in (N, 3, S, S) is taken as it is, without a copy.
+
+    size: the wanted side. None keeps squares up to 128 as they are; others are treated like files.
+    """
+    array = as_numpy(source)
+    images = _channels_first(array)
+    height, width = images.shape[2:]
+    chosen = min(height, width)
+    if size is None and chosen > 128:
+        chosen = choose_size([(width, height)])
+    side = stored_size(chosen) if size is None else size
+    images = _bytes(images)
+    if (height, width) != (side, side):
+        images = _resized(images, side)
+    elif images.shape[1] == 1:
+        images = np.repeat(images, 3, axis=1)
+    facts = {
+        "source": f"an array of shape {array.shape}",
+        "files": len(images),
+        "image_size": chosen if size is None else None,
+        "oddities": {"gray": len(images)} if array.ndim == 3 or 1 in (array.shape[1], array.shape[3]) else {},
+    }
+    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+
+
+def as_numpy(source: Any) -> NDArray[Any]:
+    if isinstance(source, np.ndarray):
+        return source
+    tensor = source.detach().cpu()
+    found: NDArray[Any] = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return found
+
+
+def _channels_first(array: NDArray[Any]) -> NDArray[Any]:
+    """(N, 1 or 3, H, W), a view."""
+    shape = array.shape
+    if array.ndim == 3:
+        images = array[:, None]
+    elif array.ndim == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3):
+        images = array
+    elif array.ndim == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3):
+        images = array.transpose(0, 3, 1, 2)
+    else:
+        hint = "; rows of pixels need X.reshape(N, H, W)" if array.ndim == 2 else ""
+        raise UserError(f"an array of shape {shape}: {_SHAPES} is needed{hint}")
+    if len(images) == 0:
+        raise UserError(f"an array of shape {shape}: it holds no images")
+    if min(images.shape[2:]) < MIN_SIDE:
+        hint = "; a single image needs X[None]" if array.ndim == 3 and shape[2] in (1, 3, 4) else ""
+        raise UserError(f"an array of shape {shape}: sides of at least {MIN_SIDE} pixels are needed{hint}")
+    return images
+
+
+def _bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype != np.bool_ and images.dtype.kind != "f":
+        remedy = "X.astype(np.uint8)" if images.dtype.kind in "iu" else "real numbers"
+        raise UserError(
+            f"an array of {images.dtype}: uint8, or floats in [0, 1], are needed; try {remedy} after scaling"
+        )
+    result = np.empty(images.shape, np.uint8)
+    step = max(1, _BLOCK // images[0].size)
+    for start in range(0, len(images), step):
+        block = images[start : start + step].astype(np.float32)
+        _check_range(block, start)
+        result[start : start + step] = np.round(block * 255)
+    return result
+
+
+def _check_range(block: NDArray[np.float32], start: int) -> None:
+    low, high = float(block.min()), float(block.max())
+    if low >= 0 and high <= 1:
+        return
+    finite = np.isfinite(block)
+    if not finite.all():
+        image = start + int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
+        raise UserError(
+            f"image {image} of the array holds NaN or infinity: leave it out, or use np.nan_to_num"
+        )
+    remedy = (
+        f"divide by {255 if high > 16 else high:g}" if low >= 0 else "subtract the least value, then divide"
+    )
+    raise UserError(f"an array of floats from {low:g} to {high:g}: values in [0, 1] are needed; {remedy}")
+
+
+def _resized(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    result = np.empty((len(images), 3, side, side), np.uint8)
+    for target, image in zip(result, images, strict=True):
+        # (1 or 3, H, W) -> (H, W) or (H, W, 3)
+        picture = Image.fromarray(
+            np.ascontiguousarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+        )
+        target[:] = np.asarray(resized(picture, side).convert("RGB")).transpose(2, 0, 1)
+    return result

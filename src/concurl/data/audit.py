@@ -1,0 +1,160 @@
+"""One row per file: can it be used, and if not, why. Nothing here imports torch.
+
+| status       | meaning                                                                              |
+|--------------|--------------------------------------------------------------------------------------|
+| ok           | used; `reason` names what is unusual about it (gray, alpha, 16-bit, animated, ...)   |
+| duplicate    | the same bytes as an earlier file that is ok: left out, or it would count twice      |
+| unreadable   | damaged, not to be opened, or its decoder crashed or hung                            |
+| truncated    | the file ends before the picture does                                                |
+| empty        | 0 bytes                                                                              |
+| too small    | a side of fewer than 8 pixels                                                        |
+| too large    | more than 64 million pixels, or more memory than a decoder may take                  |
+| not an image | none of the known formats                                                            |
+
+Every file is decoded to its last row, as nothing less finds the truncated ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.data.aside import written_aside
+from concurl.data.decode import WHITE, Colour
+from concurl.data.examine import examined, task_for
+from concurl.data.listing import Listing, PathLike, list_source
+from concurl.data.workers import Lost, ordered_map, worker_count
+
+EXAMINE = "concurl.data.examine:examine"
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the audit says about one file."""
+
+    path: str
+    status: str
+    reason: str = ""
+    width: int = 0  # as the file says, before any EXIF rotation
+    height: int = 0
+    mode: str = ""  # Pillow's
+    format: str = ""
+    bytes: int = 0
+    sha: str = ""  # SHA-256 of the content; empty where the content was not read
+
+
+@dataclass
+class Summary:
+    """The rows, counted."""
+
+    files: int = 0
+    bytes: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    oddities: Counter[str] = field(default_factory=Counter)  # among those that are ok
+    formats: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Row) -> None:
+        self.files += 1
+        self.bytes += row.bytes
+        self.statuses[row.status] += 1
+        if row.status == "ok":
+            self.formats[row.format] += 1
+            self.oddities.update(row.reason.split(", ") if row.reason else ())
+
+    def __str__(self) -> str:
+        lines = [f"{self.files:,} files, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
+        if self.formats:
+            lines.append(f"formats: {_counted(self.formats)}")
+        if self.oddities:
+            lines.append(f"unusual, and handled: {_counted(self.oddities)}")
+        return "\n".join(lines)
+
+
+def audit(
+    source: PathLike | Iterable[PathLike],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    exclude: Iterable[PathLike] = (),
+) -> Iterator[Row]:
+    """The rows as they come, by the bytes of the files' names. `exclude`: folders that are not entered."""
+    listing = list_source(source, exclude=exclude)
+    return (row for row, _ in inspect(listing, None, workers=workers, progress=progress, stage="audit"))
+
+
+def inspect(
+    listing: Listing,
+    size: int | None,
+    *,
+    background: Colour = WHITE,
+    keep_duplicates: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    stage: str = "pack",
+) -> Iterator[tuple[Row, NDArray[np.uint8] | None]]:
+    """Audit and decode in one pass: each file's row and, where it is ok and `size` is given, its pixels."""
+    total = len(listing)
+    tasks = (task_for(entry, listing.root, size, background) for entry in listing)
+    results = ordered_map(EXAMINE, tasks, workers=worker_count(workers, total))
+    shared = set() if keep_duplicates else _shared_sizes(listing)
+    firsts: dict[bytes, int] = {}
+    for index, result in enumerate(results):
+        entry = listing[index]
+        fields, pixels = (
+            ({"status": "unreadable", "reason": result.reason, "bytes": entry.size}, None)
+            if isinstance(result, Lost)
+            else examined(result, size)
+        )
+        row = Row(entry.text, **fields)
+        if row.status == "ok" and row.bytes in shared:
+            first = firsts.setdefault(bytes.fromhex(row.sha), index)
+            if first != index:
+                reason = f"the same content as {listing[first].text}"
+                row, pixels = dataclasses.replace(row, status="duplicate", reason=reason), None
+        if progress is not None:
+            progress(stage, index + 1, total)
+        yield row, pixels
+
+
+def summarise(rows: Iterable[Row]) -> Summary:
+    summary = Summary()
+    for row in rows:
+        summary.add(row)
+    return summary
+
+
+def write_csv(rows: Iterable[Row], path: Path) -> Summary:
+    """Write the rows as they come, and count them.
+
+    Paths are written as the bytes they are on disk, so a name that is not UTF-8 makes a line that is not:
+    read it with errors="surrogateescape" (pandas: encoding_errors="surrogateescape").
+    """
+    summary = Summary()
+    with written_aside(path) as file:
+        text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="", write_through=True)
+        writer = csv.writer(text)
+        writer.writerow(column.name for column in dataclasses.fields(Row))
+        for row in rows:
+            writer.writerow(dataclasses.astuple(row))
+            summary.add(row)
+        text.detach()
+    return summary
+
+
+def _shared_sizes(listing: Listing) -> set[int]:
+    """Only files of one size can be copies of each other: of all others no hash need be remembered."""
+    sizes, counts = np.unique(np.asarray(listing.sizes), return_counts=True)
+    return set(sizes[counts > 1].tolist())
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.most_common())

@@ -1,0 +1,67 @@
+"""A file's bytes, believed in nothing: not its name, not its size, not even that it is a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+MAX_BYTES = 512 * 2**20  # 64 megapixels of 16-bit RGBA, uncompressed: nothing within the pixel cap needs more
+
+_SIGNATURES = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"BM": "BMP",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "TIFF",
+    b"MM\0+": "TIFF",
+}
+
+
+class DecodeError(Exception):
+    """This file gives no image. `status` is one of audit's words, `reason` says why in one line."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+def image_format(data: bytes) -> str:
+    """The format by its first bytes; the file's name has no say."""
+    if not data:
+        raise DecodeError("empty", "0 bytes")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WEBP"
+    for signature, name in _SIGNATURES.items():
+        if data.startswith(signature):
+            return name
+    if data[4:8] == b"ftyp":
+        raise DecodeError("not an image", "HEIC, AVIF or video: convert it to JPEG or PNG")
+    raise DecodeError("not an image", f"none of {', '.join(FORMATS)} by its first bytes")
+
+
+def read_content(path: str, start: int = 0, length: int | None = None) -> bytes:
+    """All bytes of a file, or `length` of them from `start` on (a member of an archive)."""
+    try:
+        # O_NONBLOCK, as opening a named pipe would otherwise wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise DecodeError("unreadable", "not a regular file")
+            file.seek(start)
+            head = file.read(16 if length is None else min(16, length))
+            image_format(head)  # before the rest is read: a film may lie among the pictures
+            wanted = found.st_size - start if length is None else length
+            if wanted > MAX_BYTES:
+                raise DecodeError("too large", f"{wanted:,} bytes; at most {MAX_BYTES:,} are read")
+            data = head + file.read(wanted - len(head))
+    except OSError as error:
+        raise DecodeError("unreadable", error.strerror or str(error)) from error
+    if len(data) < wanted:
+        raise DecodeError("truncated", f"{len(data):,} of {wanted:,} bytes")
+    return data

@@ -1,0 +1,181 @@
+"""Bytes -> RGB uint8: modes, bit depth, alpha, EXIF orientation.
+
+Whatever the file holds becomes what a viewer would show, with one exception: colour profiles are not applied.
+16-bit samples are scaled by their real depth (Pillow's own conversion clips them to white). Signed, 32-bit
+and floating samples have no known range: they are stretched from the image's least value to its greatest, and
+`oddities` says so. Of several frames or pages the first is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+from PIL.ImageFile import ImageFile
+
+from concurl.data.content import DecodeError as DecodeError
+from concurl.data.content import image_format, read_content
+from concurl.data.header import failure, is_cut, open_image
+
+VERSION = 1  # raise it when the same file would give other pixels: packed copies are then made anew
+Colour = tuple[int, int, int]
+WHITE: Colour = (255, 255, 255)
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_GAP = 2.0  # a cheaper reduction (JPEG's own, a box) may go first, down to this many times the wanted side
+_SAMPLE_BITS, _PHOTOMETRIC = 258, 262  # TIFF tags
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """An image, and what was met on the way."""
+
+    pixels: NDArray[np.uint8]  # (3, size, size)
+    width: int  # as the file says, before any rotation
+    height: int
+    mode: str
+    format: str
+    # gray, palette, alpha, cmyk, lab, ycbcr, 16-bit, stretched, exif-rotated, animated
+    oddities: tuple[str, ...]
+
+
+def decode_file(path: Path, size: int, *, background: Colour = WHITE) -> NDArray[np.uint8]:
+    """The image in a file, (3, size, size): smaller edge resized to `size`, centre cropped."""
+    return decode(read_content(os.fspath(path)), size, background=background).pixels
+
+
+def decode_bytes(data: bytes, size: int, *, background: Colour = WHITE) -> NDArray[np.uint8]:
+    """The image in a file's bytes, (3, size, size)."""
+    return decode(data, size, background=background).pixels
+
+
+def decode(data: bytes, size: int, *, background: Colour = WHITE) -> Decoded:
+    """The image and its description. Raises DecodeError, and nothing else, whatever the bytes are."""
+    format = image_format(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns about odd metadata; the status says what matters
+        image = open_image(data, format)
+        try:
+            return _decoded(image, format, size, background)
+        except Exception as error:  # decoders raise nearly everything
+            raise failure(error, cut=is_cut(image, len(data))) from error
+
+
+def resized(image: Image.Image, size: int) -> Image.Image:
+    """Smaller edge to `size`, centre cropped: in one step, so that a long strip is never blown up first."""
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    box = (left, top, left + side, top + side)
+    if side == size:
+        return image.crop(box)
+    # Pillow resizes RGBA with the colours weighted by alpha, so the background may come after it.
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
+
+
+def _decoded(image: ImageFile, format: str, size: int, background: Colour) -> Decoded:
+    width, height, mode, depth = *image.size, image.mode, _depth(image)
+    oddities = _oddities(image, depth)
+    turned = _turn(image) is not None  # asked before loading, as Pillow turns TIFFs while it loads them
+    share = _GAP * size / min(width, height)
+    image.draft(None, (math.ceil(width * share), math.ceil(height * share)))
+    image.load()
+    turn = _turn(image)
+    if turned or turn is not None:
+        oddities += ("exif-rotated",)
+    flat = _eight_bits(image, depth)
+    if turn is not None:
+        flat = flat.transpose(turn)
+    return Decoded(_over(resized(flat, size), background), width, height, mode, format, oddities)
+
+
+def _oddities(image: ImageFile, depth: int) -> tuple[str, ...]:
+    mode = image.mode
+    rangeless = mode in ("I", "F")
+    met = {
+        "gray": mode in ("1", "L", "LA", "La", "I", "F") or mode.startswith("I;16"),
+        "palette": mode in ("P", "PA"),
+        "alpha": _has_alpha(image),
+        "cmyk": mode == "CMYK",
+        "lab": mode == "LAB",
+        "ycbcr": mode == "YCbCr",
+        "16-bit": depth > 8 and not rangeless,
+        "stretched": rangeless,
+        # A JPEG with a second picture in it (MPO) is a photograph with a preview: nothing moves.
+        "animated": image.format != "MPO" and getattr(image, "is_animated", False),
+    }
+    return tuple(name for name, is_met in met.items() if is_met)
+
+
+def _has_alpha(image: Image.Image) -> bool:
+    keyed = image.mode in ("1", "L", "P", "RGB") and "transparency" in image.info
+    return keyed or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
+
+
+def _depth(image: ImageFile) -> int:
+    """Bits per sample as the file declares them."""
+    tags = getattr(image, "tag_v2", None)
+    if tags is not None:
+        return int(np.max(tags.get(_SAMPLE_BITS, 1)))
+    return 16 if image.format == "PNG" and image.tile and "16" in str(image.tile[0].args) else 8
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    try:
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # broken metadata does not make the picture unreadable
+        return None
+
+
+def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
+    """One of L, RGB and RGBA, still at the file's size."""
+    if image.mode.startswith("I;16"):
+        # A table, as arithmetic on 64 million samples would take several copies of them.
+        table = np.round(np.arange(2**16) * (255 / (2**depth - 1))).clip(0, 255).astype(np.uint8)
+        return Image.fromarray((255 - table if _white_is_zero(image) else table)[np.asarray(image)])
+    if image.mode in ("I", "F"):
+        return _stretched(image)
+    if _has_alpha(image):
+        return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+
+
+def _stretched(image: Image.Image) -> Image.Image:
+    values = np.array(image, np.float32)
+    finite = np.isfinite(values)
+    low = float(values.min(where=finite, initial=np.inf))
+    high = float(values.max(where=finite, initial=-np.inf))
+    if not low < high:
+        return Image.new("L", image.size)
+    values[~finite] = low
+    # Scaled before it is shifted, as the difference of two float32 may be no float32.
+    values *= np.float32(255 / (high - low))
+    values -= np.float32(255 / (high - low) * low)
+    flat = np.round(values, out=values).clip(0, 255).astype(np.uint8)
+    return Image.fromarray(255 - flat if _white_is_zero(image) else flat)
+
+
+def _white_is_zero(image: Image.Image) -> bool:
+    """Pillow inverts such TIFFs itself, except those of 16 and 32 bits."""
+    return bool(getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0)
+
+
+def _over(image: Image.Image, background: Colour) -> NDArray[np.uint8]:
+    if image.mode == "RGBA":
+        canvas = Image.new("RGBA", image.size, (*background, 255))
+        image = Image.alpha_composite(canvas, image)
+    return np.ascontiguousarray(np.asarray(image.convert("RGB")).transpose(2, 0, 1))

@@ -1,0 +1,72 @@
+"""What a worker does with one file: read, hash, decode; and how task and result travel as bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.data.content import DecodeError, read_content
+from concurl.data.decode import Colour, decode
+from concurl.data.entry import Entry
+from concurl.data.header import image_size
+
+_UNKEPT = 32  # the side when nobody wants the pixels: JPEGs are then decoded the fast way
+
+
+def task_for(entry: Entry, root: str, size: int | None = None, background: Colour = (0, 0, 0)) -> bytes:
+    """size: the side of the pixels to send back, None for none."""
+    length = entry.size if entry.shard else None
+    return json.dumps([entry.path(root), entry.start, length, entry.fault, size, background]).encode()
+
+
+def examine(task: bytes) -> bytes:
+    """The fields of the file's audit row, and its pixels."""
+    path, start, length, fault, size, background = json.loads(task)
+    fields: dict[str, Any] = {"status": "ok", "reason": ""}
+    pixels = b""
+    try:
+        if fault:
+            raise DecodeError("unreadable", fault)
+        data = read_content(path, start, length)
+        fields |= {"bytes": len(data), "sha": hashlib.sha256(data).hexdigest()}
+        image = decode(data, size or _UNKEPT, background=tuple(background))
+        fields |= {"width": image.width, "height": image.height, "mode": image.mode, "format": image.format}
+        fields["reason"] = ", ".join(image.oddities)
+        pixels = image.pixels.tobytes() if size else b""
+    except DecodeError as error:
+        fields |= {"status": error.status, "reason": error.reason}
+    except MemoryError:
+        fields |= {"status": "too large", "reason": "reading it takes more memory than allowed"}
+    head = json.dumps(fields).encode()
+    return len(head).to_bytes(4, "little") + head + pixels
+
+
+def examined(result: bytes, size: int | None) -> tuple[dict[str, Any], NDArray[np.uint8] | None]:
+    """What `examine` found: the row's fields, and (3, size, size) where there are pixels."""
+    end = 4 + int.from_bytes(result[:4], "little")
+    fields = json.loads(result[4:end])
+    if size is None or fields["status"] != "ok":
+        return fields, None
+    return fields, np.frombuffer(result, np.uint8, offset=end).reshape(3, size, size)
+
+
+def measure(task: bytes) -> bytes:
+    """[width, height] by the file's header, or nothing."""
+    path, start, length, fault, _, _ = json.loads(task)
+    try:
+        if fault:
+            return b""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if length is not None:
+                return json.dumps(image_size(io.BytesIO(read_content(path, start, length)))).encode()
+            with open(path, "rb") as file:
+                return json.dumps(image_size(file)).encode()
+    except (DecodeError, OSError, MemoryError):
+        return b""

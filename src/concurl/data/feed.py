@@ -1,0 +1,101 @@
+"""From the packed images to a batch on the device: resident where the set fits, else read ahead from disk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Feed(Protocol):
+    """Gives the images of one epoch's batches, in order."""
+
+    description: str
+
+    def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(images uint8 (B, 3, H, W), ids (B,)) on the device, for consecutive full batches of `ids`."""
+        ...
+
+
+class Resident:
+    """The whole set as one uint8 tensor on the device."""
+
+    def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
+        self.images = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        self.description = f"all {len(images):,} images ({images.nbytes / 2**20:,.0f} MiB) on {device}"
+
+    def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        ids = ids.to(self.images.device)
+        for batch in ids.split(batch_size):
+            if len(batch) == batch_size:
+                yield self.images[batch], batch
+
+
+class Streaming:
+    """Batches read from a memory map by a thread, a few steps ahead, through pinned memory."""
+
+    def __init__(self, images: NDArray[np.uint8], device: torch.device, ahead: int = 4) -> None:
+        self.images, self.device, self.ahead = images, device, ahead
+        self.description = f"{len(images):,} images ({images.nbytes / 2**30:,.1f} GiB) read ahead from disk"
+
+    def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        ready: queue.Queue[tuple[Tensor, Tensor] | BaseException | None] = queue.Queue(self.ahead)
+        stop = threading.Event()
+
+        def put(item: tuple[Tensor, Tensor] | BaseException | None) -> None:
+            while not stop.is_set():
+                try:
+                    return ready.put(item, timeout=0.1)
+                except queue.Full:
+                    continue
+
+        def read() -> None:
+            try:
+                for batch in ids.split(batch_size):
+                    if len(batch) < batch_size or stop.is_set():
+                        break
+                    put((self._read(batch), batch))
+                put(None)
+            except BaseException as error:
+                put(error)
+
+        reader = threading.Thread(target=read, name="concurl-reader", daemon=True)
+        reader.start()
+        try:
+            while (item := ready.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                images, batch = item
+                yield images.to(self.device, non_blocking=True), batch.to(self.device, non_blocking=True)
+        finally:
+            stop.set()
+            reader.join()
+
+    def _read(self, batch: Tensor) -> Tensor:
+        # Ascending reads are kind to the disk; the batch keeps its own order.
+        ascending, back = torch.sort(batch)
+        images = torch.from_numpy(self.images[ascending.numpy()])[torch.argsort(back)]
+        return images.pin_memory() if self.device.type == "cuda" else images
+
+
+def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.4) -> Feed:
+    """Resident if the set takes at most `share` of the device's free memory: the rest is for the step."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = _free_host_memory() if isinstance(images, np.memmap) else images.nbytes * 10
+    return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
+
+
+def _free_host_memory() -> int:
+    try:
+        with open("/proc/meminfo") as table:
+            return next(int(line.split()[1]) * 1024 for line in table if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 2**31

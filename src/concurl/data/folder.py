@@ -1,0 +1,52 @@
+"""A folder's files, at any depth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+from concurl.data.entry import Entry, find_entry
+from concurl.data.shards import is_shard, list_members
+
+Inode = tuple[int, int]
+
+
+def inode(path: str | bytes | os.PathLike[str]) -> Inode:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def walk(root: bytes, *, depth: int | None = None, exclude: Collection[Inode] = ()) -> Iterator[Entry]:
+    """All files below, by the bytes of their names, down to `depth` folders; shards give their members.
+
+    Hidden files and folders (.DS_Store, .thumbnails) are left out. Links are followed, but no folder is
+    entered twice, so a loop of links ends.
+    """
+    seen = {inode(root), *exclude}
+    stack = [iter(_sorted_names(root, b""))]
+    while stack:
+        name = next(stack[-1], None)
+        if name is None:
+            stack.pop()
+        elif not name.endswith(b"/"):
+            yield find_entry(root, name)
+        elif is_shard(name[:-1]) and not os.path.isdir(os.path.join(root, name)):
+            yield from list_members(root, name[:-1])
+        elif depth is None or len(stack) < depth:
+            try:
+                if (folder := inode(os.path.join(root, name))) not in seen:
+                    seen.add(folder)
+                    stack.append(iter(_sorted_names(root, name)))
+            except OSError as error:
+                yield Entry(name, 0, 0, fault=f"a folder that cannot be read: {error.strerror}")
+
+
+def _sorted_names(root: bytes, folder: bytes) -> list[bytes]:
+    """The folder's names, those with more below them with a slash: it makes them sort as whole paths do."""
+    names = []
+    with os.scandir(os.path.join(root, folder)) as entries:
+        for entry in entries:
+            if not entry.name.startswith(b"."):
+                slash = b"/" if is_shard(entry.name) or entry.is_dir() else b""
+                names.append(folder + entry.name + slash)
+    return sorted(names)

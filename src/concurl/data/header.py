@@ -1,0 +1,100 @@
+"""A picture's header: which format, how large, and whether it may be decoded at all."""
+
+from __future__ import annotations
+
+import io
+from typing import IO
+
+import numpy as np
+from PIL import Image
+from PIL.ImageFile import ImageFile
+
+from concurl.data.content import DecodeError, image_format
+
+MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
+MIN_SIDE = 8
+
+_STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325  # TIFF tags
+
+
+def open_image(data: bytes, format: str) -> ImageFile:
+    """The image, its size checked and no pixel decoded yet. Raises DecodeError, and nothing else."""
+    if format == "WEBP":
+        if len(data) < 30 or len(data) < 8 + int.from_bytes(data[4:8], "little"):
+            raise DecodeError("truncated", f"{len(data):,} bytes, fewer than its header says")
+        _check_size(*_webp_size(data))  # here, as Pillow allocates the canvas while opening
+    stream = _Stream(data)
+    try:
+        image = Image.open(stream, formats=[format])
+    except Exception as error:  # plugins raise nearly everything
+        raise failure(error, cut=stream.ran_out) from error
+    _check_size(*image.size)
+    return image
+
+
+def image_size(file: IO[bytes]) -> tuple[int, int]:
+    """(width, height); the file is read only as far as that takes."""
+    head = file.read(32)
+    format = image_format(head)
+    if format == "WEBP":
+        return _webp_size(head)
+    try:
+        return Image.open(file, formats=[format]).size
+    except Exception as error:
+        raise failure(error, cut=False) from error
+
+
+def is_cut(image: ImageFile, length: int) -> bool:
+    """Is the file too short for what a TIFF's directory lists? libtiff does not say."""
+    tags = getattr(image, "tag_v2", {})
+    try:
+        for starts, counts in ((_STRIPS, _STRIP_BYTES), (_TILES, _TILE_BYTES)):
+            if starts in tags and counts in tags:
+                return bool(np.max(np.add(tags[starts], tags[counts])) > length)
+    except (TypeError, ValueError, OverflowError):  # a broken directory
+        pass
+    return False
+
+
+def failure(error: Exception, *, cut: bool) -> DecodeError:
+    """What an exception of the decoder's says about the file."""
+    if isinstance(error, MemoryError):
+        return DecodeError("too large", "decoding it takes more memory than allowed")
+    if isinstance(error, Image.DecompressionBombError):
+        return DecodeError("too large", f"more than {MAX_PIXELS:,} pixels")
+    text = " ".join(str(error).split()) or type(error).__name__
+    if cut or "truncated" in text.lower():
+        return DecodeError("truncated", "the file ends before the picture does")
+    if "cannot identify image file" in text:
+        text = "its header makes no sense"
+    return DecodeError("unreadable", text[:200])
+
+
+class _Stream(io.BytesIO):
+    """Remembers that somebody wanted to read past the end."""
+
+    ran_out = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.ran_out |= size is not None and len(data) < size
+        return data
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise DecodeError("too large", f"{width} x {height}: more than {MAX_PIXELS:,} pixels")
+    if min(width, height) < MIN_SIDE:
+        raise DecodeError("too small", f"{width} x {height}: a side has fewer than {MIN_SIDE} pixels")
+
+
+def _webp_size(head: bytes) -> tuple[int, int]:
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 ":
+        return int.from_bytes(head[26:28], "little") & 0x3FFF, int.from_bytes(head[28:30], "little") & 0x3FFF
+    raise DecodeError("unreadable", "its header makes no sense")

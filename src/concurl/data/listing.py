@@ -1,0 +1,132 @@
+"""Which files a source means: a folder, a glob, a list, a csv, tar shards, or several paths."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from concurl.data.entry import Entry, find_entry
+from concurl.data.folder import Inode, inode, walk
+from concurl.data.lists import LIST_SUFFIXES, read_paths
+from concurl.data.pattern import find_matches, is_pattern, split_pattern
+from concurl.data.shards import is_shard, list_members
+from concurl.errors import UserError
+
+PathLike = str | os.PathLike[str]
+_COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
+
+
+class Listing(Sequence[Entry]):
+    """The files, by the bytes of their names, each once. It takes some 40 bytes a file besides its name."""
+
+    def __init__(self, source: str, root: str, entries: Iterable[Entry]) -> None:
+        self.source = source  # in the user's words
+        self.root = root  # absolute; the files' names are relative to it, or absolute
+        self._names = bytearray()
+        self._ends = array("q")
+        self._numbers = array("q")  # size, mtime_ns, shard, start: four for each file
+        self._faults: dict[int, str] = {}
+        last = None
+        for entry in entries:
+            if entry.name == last:
+                continue
+            last = entry.name
+            if entry.fault:
+                self._faults[len(self)] = entry.fault
+            self._names += entry.name
+            self._ends.append(len(self._names))
+            self._numbers.extend((entry.size, entry.mtime_ns, entry.shard, entry.start))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        name = bytes(self._names[self._ends[index - 1] if index else 0 : self._ends[index]])
+        size, mtime_ns, shard, start = self._numbers[4 * index : 4 * index + 4]
+        return Entry(name, size, mtime_ns, shard, start, self._faults.get(index, ""))
+
+    @property
+    def sizes(self) -> array[int]:
+        return self._numbers[::4]
+
+
+def list_source(source: PathLike | Iterable[PathLike], *, exclude: Iterable[PathLike] = ()) -> Listing:
+    """The files that `source` means. The folders in `exclude` (a run's own, a cache) are not entered."""
+    shut = {inode(path) for path in exclude if os.path.isdir(path)}
+    if isinstance(source, str | os.PathLike):
+        return _list_one(os.path.expanduser(os.fspath(source)), shut)
+    return list_files([Path(os.path.expanduser(item)) for item in source], exclude=shut)
+
+
+def list_files(
+    paths: Sequence[Path], *, root: Path | None = None, exclude: Collection[Inode] = ()
+) -> Listing:
+    """The files themselves; a folder among them stands for all it holds."""
+    if not paths:
+        raise UserError("no paths were given: name a folder or at least one file")
+    absolute = [os.path.abspath(path) for path in paths]
+    top = os.path.abspath(root) if root else os.path.commonpath([os.path.dirname(path) for path in absolute])
+    below = os.fsencode(top)
+    entries: list[Entry] = []
+    for path in map(os.fsencode, absolute):
+        entries += _expanded(below, _relative(path, below), exclude)
+    title = str(paths[0]) if len(paths) == 1 else f"the {len(paths)} given paths"
+    return Listing(title, top, sorted(entries))
+
+
+def _list_one(source: str, exclude: Collection[Inode]) -> Listing:
+    path = os.path.abspath(source)
+    folder, name = os.path.split(path)
+    root = os.fsencode(folder)
+    if os.path.isdir(path):
+        return Listing(source, path, walk(os.fsencode(path), exclude=exclude))
+    if os.path.exists(path):
+        if source.lower().endswith(LIST_SUFFIXES):
+            return Listing(source, folder, sorted(_listed(root, read_paths(path))))
+        if source.lower().endswith(_COMPRESSED):
+            raise UserError(f"{source}: compressed archives are not read; unpack it, or make it a plain .tar")
+        return Listing(source, folder, _expanded(root, os.fsencode(name), exclude))
+    if is_pattern(source):
+        base, wanted = split_pattern(source)
+        return Listing(source, base, find_matches(os.fsencode(base), wanted, exclude))
+    near = difflib.get_close_matches(name, os.listdir(folder) if os.path.isdir(folder) else [], n=1)
+    hint = f"did you mean {os.path.join(os.path.dirname(source), near[0])}?" if near else "check the path"
+    raise UserError(f"{source}: no such file or folder; {hint}")
+
+
+def _expanded(root: bytes, name: bytes, exclude: Collection[Inode]) -> Iterator[Entry]:
+    path = os.path.join(root, name)
+    if os.path.isdir(path):
+        prefix = os.path.join(name, b"")
+        for entry in walk(path, exclude=exclude):
+            yield entry._replace(name=prefix + entry.name, shard=entry.shard and len(prefix) + entry.shard)
+    elif is_shard(name):
+        yield from list_members(root, name)
+    else:
+        yield find_entry(root, name)
+
+
+def _listed(root: bytes, names: Iterable[bytes]) -> Iterator[Entry]:
+    """A list's paths are relative to the list's own folder or else to the current one."""
+    for name in names:
+        entry = find_entry(root, os.fsencode(Path(os.fsdecode(name))))  # Path: without ./ and //
+        if entry.fault and os.path.exists(name):
+            entry = find_entry(root, os.path.abspath(name))
+        yield entry._replace(name=_relative(entry.name, root))
+
+
+def _relative(path: bytes, root: bytes) -> bytes:
+    """The path below root; one that lies elsewhere stays as it is."""
+    return path.removeprefix(os.path.join(root, b""))

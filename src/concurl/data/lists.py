@@ -1,0 +1,43 @@
+"""Text lists and csv files that name images."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from concurl.errors import UserError
+
+LIST_SUFFIXES = (".txt", ".lst", ".csv", ".tsv")
+COLUMNS = ("path", "file", "filename", "image")
+
+
+def read_paths(path: str) -> Iterator[bytes]:
+    """The paths in the file, as they are written there."""
+    return _csv_paths(path) if path.lower().endswith((".csv", ".tsv")) else _line_paths(path)
+
+
+def _line_paths(path: str) -> Iterator[bytes]:
+    """One a line; or each ended by NUL, as `find -print0` does it, where names hold line breaks."""
+    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    lines = data.split(b"\0") if b"\0" in data else [line.rstrip(b"\r") for line in data.split(b"\n")]
+    return (line for line in lines if line)
+
+
+def _csv_paths(path: str) -> Iterator[bytes]:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+        try:
+            header = [column.strip().lower() for column in next(reader, [])]
+            wanted = next((header.index(column) for column in COLUMNS if column in header), None)
+            if wanted is None:
+                found = ", ".join(header)[:200] or "none"
+                raise UserError(f"{path}: call the column of paths {' or '.join(COLUMNS)}; found {found}")
+            for row in reader:
+                if len(row) > wanted and row[wanted]:
+                    yield os.fsencode(row[wanted])
+        except csv.Error as error:
+            raise UserError(f"{path}, line {reader.line_num}: {error}; save it as plain csv") from error

@@ -1,0 +1,46 @@
+"""One way to open whatever the user names: a benchmark, files on disk, or arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.data.benchmarks import BENCHMARKS, load_benchmark
+from concurl.data.imageset import ImageSet
+from concurl.data.sources import read_source, stored_size
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The images, and apart from them what only evaluation and report may use."""
+
+    images: ImageSet
+    labels: NDArray[np.int64] | None = None
+    classes: Sequence[str] | None = None
+    protocol: str = ""
+
+
+def open_source(
+    source: Any,
+    *,
+    data_dir: Path | None = None,
+    image_size: int | None = None,
+    limit: int | None = None,
+    cache: Path | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Opened:
+    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
+    if isinstance(source, str) and source in BENCHMARKS:
+        size = None if image_size is None else stored_size(image_size)
+        found = load_benchmark(source, data_dir, image_size=size, limit=limit)
+        return Opened(found.images, found.labels, found.classes, found.protocol)
+    size = None if image_size is None else stored_size(image_size)
+    images = read_source(source, size, cache=cache, progress=progress)
+    if limit is not None:
+        images = ImageSet(images.images[:limit], list(images.names)[:limit], images.skipped, images.facts)
+    return Opened(images)

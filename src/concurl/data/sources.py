@@ -1,0 +1,174 @@
+"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, or an array."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.data.arrays import as_numpy, is_array, read_array
+from concurl.data.audit import Progress, Row, Summary, inspect
+from concurl.data.decode import WHITE, Colour
+from concurl.data.imageset import ImageSet, Skipped
+from concurl.data.listing import Listing, PathLike, list_files, list_source
+from concurl.data.sizes import SIZES, measure_sizes
+from concurl.data.sizes import choose_size as choose_size
+from concurl.data.sizes import stored_size as stored_size
+from concurl.data.store import Pack, default_folder, find_slot, locked, open_pack, write_pack
+from concurl.errors import RunError, UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    Source = PathLike | Sequence[PathLike] | Sequence[NDArray[Any]] | NDArray[Any] | torch.Tensor
+
+
+def read_source(
+    source: Source,
+    size: int | None = None,
+    *,
+    cache: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    background: Colour = WHITE,
+    exclude: Iterable[PathLike] = (),
+) -> ImageSet:
+    """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
+
+    size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the views
+        that goes with it is then in facts["image_size"].
+    cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
+    workers: processes that decode; None for every core, 0 for none but this one, without their protection.
+    exclude: folders that are not entered, such as the run's own.
+    """
+    if is_array(source):
+        return read_array(source, size)
+    if not isinstance(source, str | os.PathLike):
+        items = list(source)
+        if items and not all(isinstance(item, str | os.PathLike) for item in items):
+            return read_array(_stacked(items), size)
+        source = items
+    folder = default_folder() if cache is None else Path(cache)
+    listing = list_source(source, exclude=[folder, *exclude])
+    return _read(listing, size, folder, background, False, workers, progress)
+
+
+def read_files(
+    paths: Sequence[Path],
+    size: int,
+    *,
+    root: Path | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    background: Colour = WHITE,
+    keep_duplicates: bool = True,
+) -> ImageSet:
+    """These files at side `size`; names are relative to `root`, or to the deepest folder that holds them all.
+
+    Copies of an image stay in: a benchmark's protocol counts them.
+    """
+    folder = default_folder() if cache is None else Path(cache)
+    listing = list_files(paths, root=root)
+    return _read(listing, size, folder, background, keep_duplicates, workers, progress)
+
+
+def _read(
+    listing: Listing,
+    size: int | None,
+    folder: Path,
+    background: Colour,
+    keep_duplicates: bool,
+    workers: int | None,
+    progress: Progress | None,
+) -> ImageSet:
+    if not listing:
+        raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
+    slot = find_slot(folder, listing, size=size, background=background, keep_duplicates=keep_duplicates)
+    pack = open_pack(slot)
+    if pack is not None:
+        return _image_set(pack, listing, size, packed="before")
+    with locked(slot):
+        pack = open_pack(slot)  # another process may have made it while this one waited
+        if pack is None:
+            side = size or stored_size(choose_size(measure_sizes(listing, workers)))
+            results = inspect(
+                listing,
+                side,
+                background=background,
+                keep_duplicates=keep_duplicates,
+                workers=workers,
+                progress=progress,
+            )
+            write_pack(slot, side, len(listing), _records(results, listing))
+            pack = open_pack(slot)
+            if pack is None:
+                raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
+        return _image_set(pack, listing, size, packed="now")
+
+
+def _records(
+    results: Iterator[tuple[Row, NDArray[np.uint8] | None]], listing: Listing
+) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8] | None]]:
+    """The results as they go into the pack; an end without any image is an error, and leaves no pack."""
+    summary = Summary()
+    for row, pixels in results:
+        summary.add(row)
+        yield dataclasses.asdict(row), pixels
+    if not summary.statuses["ok"]:
+        raise _no_images(listing, summary)
+
+
+def _image_set(pack: Pack, listing: Listing, size: int | None, packed: str) -> ImageSet:
+    names, skipped, summary, shorter = [], [], Summary(), []
+    for record in pack.rows():
+        row = Row(**record)
+        summary.add(row)
+        if row.status == "ok":
+            names.append(row.path)
+            shorter.append(min(row.width, row.height))
+        else:
+            skipped.append(Skipped(row.path, row.status, row.reason))
+    side = pack.images.shape[-1]
+    facts = {
+        "source": listing.source,
+        "root": listing.root,  # Path(root) / name is the file
+        "files": summary.files,
+        "bytes": summary.bytes,
+        "statuses": dict(summary.statuses),
+        "formats": dict(summary.formats),
+        "oddities": dict(summary.oddities),
+        "median_side": int(np.median(shorter)),
+        "stored_size": side,
+        "image_size": next(s for s in SIZES if stored_size(s) == side) if size is None else None,
+        "pack": str(pack.slot.pixels),
+        "packed": packed,
+    }
+    return ImageSet(pack.images, names, skipped, facts)
+
+
+def _no_images(listing: Listing, summary: Summary) -> UserError:
+    suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
+    found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
+    others = {status: n for status, n in summary.statuses.items() if status != "not an image"}
+    broken = "".join(f"; {n:,} {status}" for status, n in others.items())
+    hint = f" (concurl audit {listing.source} says more)" if broken else ""
+    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{broken}{hint}")
+
+
+def _stacked(items: list[Any]) -> NDArray[Any]:
+    """A list of arrays or tensors of one shape."""
+    if not all(is_array(item) for item in items):
+        kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+        raise UserError(f"a list of {kinds}: paths, or arrays of one shape, are needed")
+    arrays = [as_numpy(item) for item in items]
+    shapes = sorted({array.shape for array in arrays})
+    if len(shapes) > 1:
+        raise UserError(f"a list of arrays of shapes {shapes[0]} and {shapes[1]}: resize them to one shape")
+    return np.stack(arrays)

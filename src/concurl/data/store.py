@@ -1,0 +1,149 @@
+"""The packed copy: all images of a source in one memory-mapped file, so that a second run starts at once.
+
+Two files for each source, in a folder of the caller's choice: SLOT.npy with uint8 (N, 3, side, side), and
+SLOT.jsonl with the key, one line for each file of the source (used or not), and the number of images. The
+jsonl comes last and ends with that number, so an interrupted packing leaves nothing that looks finished.
+
+The key sees each file's name, length and time of last change (in nanoseconds), the wanted side, the
+background and the version of the decoder. It does not see contents: those are hashed while packing and kept in
+the rows, but to hash them again would be to read everything again. So a file that is overwritten with as many
+bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.data.aside import cannot_write, disk_full, written_aside
+from concurl.data.decode import VERSION
+from concurl.data.listing import Listing
+
+_LAYOUT = 1  # raise it when these files change their form
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one source's pack, and the key of what should be in it."""
+
+    folder: Path
+    name: str
+    key: str
+
+    @property
+    def pixels(self) -> Path:
+        return self.folder / f"{self.name}.npy"
+
+    @property
+    def rows(self) -> Path:
+        return self.folder / f"{self.name}.jsonl"
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A finished packing."""
+
+    images: NDArray[np.uint8]  # (N, 3, side, side), memory-mapped, read-only
+    slot: Slot
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One for each file, in order; the images are those of the rows whose status is ok."""
+        with open(self.slot.rows, "rb") as file:
+            next(file)
+            line = next(file)
+            for following in file:
+                yield json.loads(line)
+                line = following
+
+
+def default_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "concurl"
+
+
+def find_slot(folder: Path, listing: Listing, **settings: Any) -> Slot:
+    """The slot of a source that is read with these settings (side, background, ...)."""
+    fixed = json.dumps([_LAYOUT, VERSION, listing.root, listing.source, sorted(settings.items())])
+    table = hashlib.sha256(fixed.encode())
+    name = table.hexdigest()[:16]
+    for entry in listing:
+        table.update(repr(tuple(entry)).encode())
+    return Slot(folder, name, table.hexdigest())
+
+
+def open_pack(slot: Slot) -> Pack | None:
+    """The pack, if it is there, whole, and of these very files."""
+    try:
+        with open(slot.rows, "rb") as file:
+            first = file.readline()
+            file.seek(-len(_last_line(0)), os.SEEK_END)
+            last = file.read()
+        images = np.load(slot.pixels, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    if first != _line({"key": slot.key}) or last != _last_line(len(images)):
+        return None
+    return Pack(images, slot)
+
+
+def write_pack(
+    slot: Slot, side: int, most: int, stream: Iterable[tuple[dict[str, Any], NDArray[np.uint8] | None]]
+) -> None:
+    """Pack what comes along the stream: a row for each file, with pixels where it is used; `most` of them."""
+    needed = most * 3 * side * side
+    # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
+    with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
+        if shutil.disk_usage(slot.folder).free < needed:
+            raise disk_full(slot.pixels, needed)
+        rows.write(_line({"key": slot.key}))
+        pixels.write(_npy_header(most, side))
+        count = 0
+        for row, image in stream:
+            rows.write(_line(row))
+            if image is not None:
+                pixels.write(image.tobytes())
+                count += 1
+        rows.write(_last_line(count))
+        pixels.seek(0)
+        pixels.write(_npy_header(count, side))
+        slot.rows.unlink(missing_ok=True)  # the old rows must not stand beside the new pixels
+
+
+@contextmanager
+def locked(slot: Slot) -> Iterator[None]:
+    """Only one process at a time packs a source; the others wait, and find its pack."""
+    lock = slot.folder / f".{slot.name}.lock"
+    try:
+        slot.folder.mkdir(parents=True, exist_ok=True)
+        file = open(lock, "wb")  # noqa: SIM115
+    except OSError as error:
+        raise cannot_write(error, lock) from error
+    with file:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _last_line(count: int) -> bytes:
+    return _line({"images": f"{count:15}"})  # always equally long, so that it is found from the end
+
+
+def _npy_header(count: int, side: int) -> bytes:
+    """Always equally long, so that it can be written again when the number of images is known."""
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({count}, 3, {side}, {side}), }}"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"

@@ -1,0 +1,52 @@
+"""The evaluation pass: images in, embeddings of both branches out, one image never touching another.
+
+Every forward pass has the same shape (the last one is padded), so an image's numbers do not depend on how many
+others came with it: kernels, and with them roundings, change with the batch's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from concurl.network.model import Embeddings, Model
+from concurl.views.views import evaluation_view
+
+CHUNK_CPU, CHUNK_GPU = 32, 512
+
+
+@torch.no_grad()
+def embed(
+    model: Model,
+    images: NDArray[np.uint8] | Tensor,  # (N, 3, H, W)
+    *,
+    image_size: int,
+    sobel: bool = False,
+    autocast: torch.dtype | None = None,
+) -> Iterator[tuple[Embeddings, Embeddings]]:
+    """(online, target) embeddings in float32, in parts of at most one chunk, in the images' order."""
+    device = model.prototypes.device
+    chunk = CHUNK_GPU if device.type == "cuda" else CHUNK_CPU
+    training = model.training
+    model.eval()
+    try:
+        for start in range(0, len(images), chunk):
+            part = images[start : start + chunk]
+            x = part if isinstance(part, Tensor) else torch.from_numpy(np.ascontiguousarray(part))
+            n = len(x)
+            x = evaluation_view(x.to(device, non_blocking=True), image_size, sobel)
+            x = pad(x, (0, 0, 0, 0, 0, 0, 0, chunk - n)).contiguous(memory_format=torch.channels_last)
+            with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
+                online, target = model(x), model.target(x)
+            yield _rows(online, n), _rows(target, n)
+    finally:
+        model.train(training)
+
+
+def _rows(embeddings: Embeddings, n: int) -> Embeddings:
+    return Embeddings(*(None if e is None else e[:n].float() for e in embeddings))

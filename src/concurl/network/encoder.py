@@ -1,0 +1,116 @@
+"""f: ResNet-18/34/50 (He et al. 2016), with a stem for large and one for small images.
+
+Any module with `.num_features` that maps (B, channels, S, S) to (B, num_features) may stand in its place.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoder(Protocol):
+    """What the rest of the package asks of an encoder (timm's contract)."""
+
+    num_features: int
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = _shortcut(channels, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        return self.relu(out + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _conv(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = _conv(width, 4 * width, 1)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = _shortcut(channels, 4 * width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        return self.relu(out + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Stages of residual blocks, each after the first halving the resolution, then the mean over pixels."""
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, ...],
+        *,
+        stem: Literal["large", "small"],
+        in_channels: int = 3,
+        width: int = 64,
+    ) -> None:
+        super().__init__()
+        if stem == "large":
+            self.stem = nn.Sequential(
+                _conv(in_channels, width, 7, 2), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            )
+        else:
+            self.stem = nn.Sequential(_conv(in_channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+        stages: list[nn.Module] = []
+        channels = width
+        for index, depth in enumerate(depths):
+            for first in [True] + [False] * (depth - 1):
+                stages.append(block(channels, width << index, 2 if first and index > 0 else 1))
+                channels = (width << index) * block.expansion
+        self.stages = nn.Sequential(*stages)
+        self.num_features = channels
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.mean(self.stages(self.stem(x)), dim=(2, 3))
+
+
+def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: int = 3) -> ResNet:
+    """The encoder called `name`; in_channels is 2 after a Sobel filter."""
+    if name == "tiny":
+        return ResNet(BasicBlock, (1, 1), stem="small", in_channels=in_channels, width=32)
+    block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name == "resnet50" else BasicBlock
+    depths = (2, 2, 2, 2) if name == "resnet18" else (3, 4, 6, 3)
+    return ResNet(block, depths, stem=stem, in_channels=in_channels)
+
+
+def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+
+
+def _shortcut(channels: int, width: int, stride: int) -> nn.Module:
+    if stride == 1 and channels == width:
+        return nn.Identity()
+    return nn.Sequential(_conv(channels, width, 1, stride), nn.BatchNorm2d(width))

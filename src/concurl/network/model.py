@@ -1,0 +1,90 @@
+"""The networks of the method: online branch theta, its predictor, the prototypes, and the target branch xi.
+
+    x -> f_theta -> y -> g_theta -> v -> h_theta -> w        BYOL, online
+                      \\-> g -> z, compared with C             clustering
+    x -> f_xi -> y -> g_xi -> v                              BYOL, target: an exponential average of theta
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from concurl.config import Config
+from concurl.network.encoder import build_encoder
+
+
+class Embeddings(NamedTuple):
+    """One branch's outputs for a batch; w only online."""
+
+    y: Tensor  # (B, num_features)
+    v: Tensor  # (B, projector_dim)
+    z: Tensor  # (B, embedding_dim)
+    w: Tensor | None = None  # (B, projector_dim)
+
+
+class Branch(nn.Module):
+    """Encoder f, projector g_theta (or g_xi) and cluster head g."""
+
+    def __init__(self, encoder: nn.Module, config: Config) -> None:
+        super().__init__()
+        self.encoder = encoder
+        features = int(encoder.num_features)  # type: ignore[arg-type]
+        self.projector = mlp(features, config.projector_hidden, config.projector_dim)
+        self.cluster_head = mlp(features, config.cluster_hidden, config.embedding_dim)
+
+    def forward(self, x: Tensor) -> Embeddings:
+        y = self.encoder(x)
+        return Embeddings(y, self.projector(y), self.cluster_head(y))
+
+
+class Model(nn.Module):
+    """All that is trained, and its target."""
+
+    def __init__(self, config: Config, encoder: nn.Module | None = None) -> None:
+        super().__init__()
+        if encoder is None:
+            assert config.encoder is not None and config.stem is not None, "settle the config first"
+            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=2 if config.sobel else 3)
+        self.online = Branch(encoder, config)
+        self.predictor = mlp(config.projector_dim, config.projector_hidden, config.projector_dim)
+        self.prototypes = nn.Parameter(normalize(torch.randn(config.n_clusters, config.embedding_dim), dim=1))
+        self.target = copy.deepcopy(self.online).requires_grad_(False)
+        for module in self.target.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.momentum = 0.0  # its running statistics come from `update_target` alone
+
+    def forward(self, x: Tensor) -> Embeddings:
+        """The online branch with its prediction w."""
+        online: Embeddings = self.online(x)
+        return online._replace(w=self.predictor(online.v))
+
+    @torch.no_grad()
+    def update_target(self, tau_b: Tensor) -> None:
+        """xi <- tau_B xi + (1 - tau_B) theta, for parameters and for the running statistics of batch norm.
+
+        NOTE: the paper does not say what becomes of the target's batch norm. In training it normalises with its
+        own batch; for evaluation its running statistics are the same average as its weights.
+        """
+        xi = [*self.target.parameters(), *_float_buffers(self.target)]
+        theta = [*self.online.parameters(), *_float_buffers(self.online)]
+        # Three foreach calls and not one lerp: lerp would fetch tau_b to the host, in the middle of a step.
+        move = torch._foreach_sub(theta, xi)
+        torch._foreach_mul_(move, 1 - tau_b)
+        torch._foreach_add_(xi, move)
+
+
+def mlp(d_in: int, d_hidden: int, d_out: int) -> nn.Sequential:
+    """Linear, batch norm, ReLU, linear: the form of g_theta, h_theta and g."""
+    # The first layer needs no bias: batch norm takes every constant away again.
+    return nn.Sequential(
+        nn.Linear(d_in, d_hidden, bias=False), nn.BatchNorm1d(d_hidden), nn.ReLU(inplace=True), nn.Linear(d_hidden, d_out)
+    )
+
+
+def _float_buffers(module: nn.Module) -> list[Tensor]:
+    return [buffer for buffer in module.buffers() if buffer.is_floating_point()]

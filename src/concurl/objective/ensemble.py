@@ -1,0 +1,63 @@
+"""The ensemble: M fixed random transformations A, and the soft assignments p~ they give (section II-C)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+def draw_transforms(
+    kind: Literal["projection", "diagonal"], n_transforms: int, embedding_dim: int, projection_dim: int, seed: int
+) -> Tensor:
+    """The M transformations, drawn once: (M, projection_dim, dim) with orthonormal rows, or (M, dim) diagonals."""
+    generator = torch.Generator().manual_seed(seed)
+    if kind == "diagonal":
+        # NOTE: the paper says "randomly generated diagonal matrix"; uniform on [0, 1] after its source, CACTUs.
+        return torch.rand(n_transforms, embedding_dim, generator=generator)
+    gauss = torch.randn(n_transforms, embedding_dim, projection_dim, generator=generator, dtype=torch.float64)
+    q, r = torch.linalg.qr(gauss)  # q: (M, dim, projection_dim), orthonormal columns
+    q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)  # uniform over all such frames
+    return q.transpose(1, 2).float().contiguous()
+
+
+def transform(A: Tensor, x: Tensor) -> Tensor:
+    """A x for every member: (n, dim) -> (M, n, projection_dim), or (M, n, dim) for diagonals."""
+    if A.dim() == 2:
+        return A.unsqueeze(1) * x
+    m, d_out, d = A.shape
+    # One (n, dim) x (dim, M * projection_dim) product instead of M small ones.
+    return (x @ A.reshape(m * d_out, d).t()).view(len(x), m, d_out).transpose(0, 1)
+
+
+def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
+    """log p of eq. 3: z (..., B, dim), C (..., K, dim) -> (..., B, K)."""
+    scores = normalize(z.float(), dim=-1) @ normalize(C.float(), dim=-1).transpose(-1, -2)
+    return torch.log_softmax(scores.float() / tau, dim=-1)
+
+
+def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Tensor:
+    """log p~ of all M members: (M, B, K)."""
+    return log_assignments(transform(A, z), transform(A, C), tau)
+
+
+def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
+    """Mean and deviation of the pairwise NMI of the members (section III-B); votes: (M, N) cluster indices.
+
+    All M (M - 1) / 2 contingency tables are one matrix product. Near 0: a diverse ensemble; 1: full agreement.
+    """
+    m, n = votes.shape
+    if m < 2:
+        return 1.0, 0.0
+    onehot = torch.nn.functional.one_hot(votes, n_clusters).permute(0, 2, 1).reshape(m * n_clusters, n).float()
+    joint = (onehot @ onehot.t() / n).view(m, n_clusters, m, n_clusters).permute(0, 2, 1, 3).double()  # (M, M, K, K)
+    marginal = torch.diagonal(torch.diagonal(joint, dim1=0, dim2=1), dim1=0, dim2=1)  # (M, K)
+    h = -torch.xlogy(marginal, marginal).sum(1)
+    mutual = torch.xlogy(joint, joint).sum((2, 3)) + h.unsqueeze(0) + h.unsqueeze(1)
+    scale = torch.sqrt(h.unsqueeze(0) * h.unsqueeze(1))
+    # Two members that put everything into one cluster agree fully, though both entropies are 0.
+    nmi = torch.where(scale > 1e-12, mutual / scale.clamp_min(1e-12), ((h.unsqueeze(0) + h.unsqueeze(1)) < 1e-12).double())
+    pairs = nmi[torch.triu_indices(m, m, offset=1).unbind()]
+    return float(pairs.mean()), float(pairs.std(unbiased=False))

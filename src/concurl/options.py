@@ -1,0 +1,105 @@
+"""Config's fields as command line options, with the help text that stands beside each field."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import inspect
+import re
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from concurl.config import Config
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that answers wrong use in one line, with the nearest right word, and exits with 2."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
+
+    def parse(self, argv: list[str]) -> argparse.Namespace:
+        known, rest = self.parse_known_args(argv)
+        if rest:
+            word = rest[0].split("=")[0]
+            near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; {self.prog} --help lists what there is"
+            self.error(f"unknown {'option' if word.startswith('-') else 'argument'} {word}{hint}")
+        return known
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"concurl: {message}\n")
+
+
+class _Help(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=110)
+
+
+def add_config_options(parser: argparse.ArgumentParser, defaults: Config) -> None:
+    """One option per field; the group headings are the comments that divide Config."""
+    hints = get_type_hints(Config)
+    for heading, fields in config_help().items():
+        group = parser.add_argument_group(heading)
+        for name, text in fields.items():
+            kind, default = hints[name], getattr(defaults, name)
+            settings: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
+            settings["help"] = f"{text} (default: {default})".replace("%", "%%")
+            flags = [f"--{name.replace('_', '-')}"] + (["-k"] if name == "n_clusters" else [])
+            if kind is bool:
+                group.add_argument(*flags, action=argparse.BooleanOptionalAction, **settings)
+            else:
+                settings["metavar"] = _metavar(kind)
+                group.add_argument(*flags, type=_reader(kind), **settings)
+
+
+def given_config(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The Config fields that were named on the command line."""
+    names = {field.name for field in dataclasses.fields(Config)}
+    return {name: value for name, value in vars(arguments).items() if name in names}
+
+
+def config_help() -> dict[str, dict[str, str]]:
+    """heading -> field -> help, read from the source of Config: written once, beside the field."""
+    source = inspect.getsource(Config)
+    headings = {
+        number: match.group(1)
+        for number, line in enumerate(source.splitlines(), start=1)
+        if (match := re.match(r"\s+# -+ (.*?) -+$", line))
+    }
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, dict[str, str]] = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            assert isinstance(field.target, ast.Name)
+            heading = next((headings[n] for n in sorted(headings, reverse=True) if n < field.lineno), "the clusters")
+            found.setdefault(heading, {})[field.target.id] = " ".join(str(text.value.value).split())
+    return found
+
+
+def _plain(kind: Any) -> list[Any]:
+    return [part for part in (get_args(kind) if get_origin(kind) is not Literal else (kind,)) or (kind,) if part is not NoneType]
+
+
+def _metavar(kind: Any) -> str:
+    (part,) = _plain(kind)
+    if get_origin(part) is Literal:
+        return "{" + ",".join(map(str, get_args(part))) + "}"
+    return {int: "N", float: "X", str: "TEXT"}[part]
+
+
+def _reader(kind: Any) -> Any:
+    """Text -> value; 'none' where None is allowed. Ranges and choices are Config's own business."""
+    (part,) = _plain(kind)
+    convert = str if get_origin(part) is Literal else part
+    optional = NoneType in get_args(kind)
+
+    def read(text: str) -> Any:
+        return None if optional and text.lower() == "none" else convert(text)
+
+    read.__name__ = {int: "whole number", float: "number", str: "text"}[convert]
+    return read
+

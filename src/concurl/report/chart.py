@@ -1,0 +1,241 @@
+"""Line and area charts as inline SVG: no script needed to read them, and they take the page's colours.
+
+Drawn here rather than by plotly, whose script alone is 4.5 MB and would be most of a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+WIDTH, HEIGHT = 360, 210
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 30
+_POINTS = 240  # per line: more than a chart of this width can show
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named curve; `colour` is a css value, `spread` a deviation drawn as a band."""
+
+    name: str
+    y: Floats
+    colour: str = "var(--accent)"
+    spread: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart with its caption, and the numbers the page's script shows under the pointer."""
+
+    key: str
+    title: str
+    note: str
+    svg: Markup
+    data: dict[str, object]
+
+
+def line_chart(
+    key: str,
+    title: str,
+    note: str,
+    x: Floats,
+    lines: Sequence[Line],
+    *,
+    level: tuple[str, float] | None = None,
+    limits: tuple[float, float] | None = None,
+) -> Chart | None:
+    """Curves over epochs with an optional dashed level; None where nothing was logged."""
+    kept = [line for line in lines if np.isfinite(line.y).any()]
+    if not kept:
+        return None
+    low, high = limits or _extent(kept, level)
+    frame = _Frame(float(x[0]), float(x[-1]), low, high)
+    parts = [frame.axes()]
+    if level and low <= level[1] <= high:
+        at = frame.down(level[1])
+        parts.append(
+            Markup('<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
+                _LEFT, WIDTH - _RIGHT, at, at
+            )
+        )
+        parts.append(
+            Markup('<text class="level-name" x="{}" y="{}" text-anchor="end">{}</text>').format(
+                WIDTH - _RIGHT, round(at - 5, 1), level[0]
+            )
+        )
+    pick = _thin(len(x))
+    for line in kept:
+        parts += [frame.curve(x[pick], line, pick)]
+    svg = _svg(title, _in_words(x, kept, level), parts)
+    return Chart(
+        key,
+        title,
+        note,
+        svg,
+        _data(frame, x[pick], [(line.name, line.colour, line.y[pick]) for line in kept]),
+    )
+
+
+def share_chart(
+    key: str, title: str, note: str, x: Floats, shares: Floats, names: Sequence[str], colours: Sequence[str]
+) -> Chart:
+    """How a whole divides over time: shares (T, K), stacked from the bottom up."""
+    pick = _thin(len(x))
+    frame = _Frame(float(x[0]), float(x[-1]), 0.0, 1.0)
+    edges = np.concatenate([np.zeros((len(pick), 1)), np.cumsum(shares[pick], axis=1)], axis=1)
+    parts = []
+    for j, colour in enumerate(colours):
+        above = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j + 1], strict=True)]
+        below = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j], strict=True)][::-1]
+        parts.append(
+            Markup('<polygon class="share" points="{}" style="fill:{}"/>').format(
+                " ".join(above + below), colour
+            )
+        )
+    first, last = shares[0], shares[-1]
+    words = (
+        f"From epoch {x[0]:g} to {x[-1]:g} the largest cluster goes from {first.max():.0%} "
+        f"to {last.max():.0%} and the smallest from {first.min():.0%} to {last.min():.0%} of the images looked at."
+    )
+    svg = _svg(title, words, [frame.axes(percent=True), *parts])
+    columns = [
+        (name, colour, shares[pick, j]) for j, (name, colour) in enumerate(zip(names, colours, strict=True))
+    ]
+    return Chart(key, title, note, svg, _data(frame, x[pick], columns, stacked=True))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Data coordinates to pixels."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+
+    def right(self, x: float) -> float:
+        span = (self.x1 - self.x0) or 1.0
+        return round(_LEFT + (x - self.x0) / span * (WIDTH - _LEFT - _RIGHT), 1)
+
+    def down(self, y: float) -> float:
+        return round(HEIGHT - _BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (HEIGHT - _TOP - _BOTTOM), 1)
+
+    def point(self, x: float, y: float) -> str:
+        return f"{self.right(x)},{self.down(y)}"
+
+    def axes(self, percent: bool = False) -> Markup:
+        parts = []
+        for tick in _ticks(self.y0, self.y1, 4):
+            at = self.down(tick)
+            parts.append(
+                Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
+                    _LEFT, WIDTH - _RIGHT, at, at
+                )
+            )
+            text = f"{tick:.0%}" if percent else f"{tick:,.6g}"
+            parts.append(
+                Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(
+                    _LEFT - 8, round(at + 3.5, 1), text
+                )
+            )
+        for tick in _ticks(self.x0, self.x1, 5):
+            if tick == round(tick):
+                parts.append(
+                    Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
+                        min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
+                    )
+                )
+        return Markup("").join(parts)
+
+    def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:
+        y = line.y[pick]
+        band = Markup("")
+        if line.spread is not None:
+            spread = line.spread[pick]
+            known = np.isfinite(y) & np.isfinite(spread)
+            top = [self.point(a, min(b, self.y1)) for a, b in zip(x[known], (y + spread)[known], strict=True)]
+            low = [
+                self.point(a, max(b, self.y0)) for a, b in zip(x[known], (y - spread)[known], strict=True)
+            ][::-1]
+            band = Markup('<polygon class="band" points="{}" style="fill:{}"/>').format(
+                " ".join(top + low), line.colour
+            )
+        # a gap in the log is a gap in the curve
+        known = np.isfinite(y)
+        runs = np.split(np.arange(len(y)), np.where(np.diff(known.astype(int)) != 0)[0] + 1)
+        drawn = []
+        for run in runs:
+            if len(run) and known[run[0]]:
+                points = [self.point(x[i], y[i]) for i in run]
+                points *= 2 if len(points) == 1 else 1  # one point alone still draws a dot, by its round cap
+                drawn.append(
+                    Markup('<polyline points="{}" style="stroke:{}"/>').format(" ".join(points), line.colour)
+                )
+        return band + Markup("").join(drawn)
+
+
+def _svg(title: str, words: str, parts: list[Markup]) -> Markup:
+    return Markup(
+        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}<line class="guide" y1="{}" y2="{}"/></svg>'
+    ).format(WIDTH, HEIGHT, f"{title}. {words}", Markup("").join(parts), _TOP, HEIGHT - _BOTTOM)
+
+
+def _data(
+    frame: _Frame, x: Floats, columns: Sequence[tuple[str, str, Floats]], *, stacked: bool = False
+) -> dict[str, object]:
+    return {
+        "stacked": stacked,
+        "x": x.tolist(),
+        "at": [frame.right(value) for value in x],
+        "lines": [
+            {
+                "name": name,
+                "colour": colour,
+                "y": [round(v, 5) if math.isfinite(v) else None for v in y.tolist()],
+            }
+            for name, colour, y in columns
+        ],
+    }
+
+
+def _in_words(x: Floats, lines: Sequence[Line], level: tuple[str, float] | None) -> str:
+    """What a person who does not see the curve should know of it."""
+    words = []
+    for line in lines:
+        known = np.where(np.isfinite(line.y))[0]
+        first, last = known[0], known[-1]
+        start, end = f"{line.y[first]:.3g} at epoch {x[first]:g}", f"{line.y[last]:.3g} at epoch {x[last]:g}"
+        words.append(f"{line.name}: from {start} to {end}.")
+    if level:
+        words.append(f"Dashed level: {level[0]}.")
+    return " ".join(words)
+
+
+def _extent(lines: Sequence[Line], level: tuple[str, float] | None) -> tuple[float, float]:
+    values = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+    low, high = float(values.min()), float(values.max())
+    if level:
+        low, high = min(low, level[1]), max(high, level[1])
+    pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+    return (0.0 if 0 <= low < 0.5 * high else low - pad), high + pad
+
+
+def _thin(n: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
+
+
+def _ticks(low: float, high: float, about: int) -> list[float]:
+    if not high > low:
+        return [low]
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -1,0 +1,33 @@
+// ---- numbers under the pointer, on every chart
+for (const figure of document.querySelectorAll("[data-chart]")) {
+  const chart = data.charts[figure.dataset.chart];
+  const svg = figure.querySelector("svg"), guide = svg.querySelector(".guide"), tip = $("tip");
+  const most = 8; // lines in the tip; a run may have hundreds of clusters
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
+    let near = 0;
+    chart.at.forEach((at, i) => { if (Math.abs(at - x) < Math.abs(chart.at[near] - x)) near = i; });
+    guide.setAttribute("x1", chart.at[near]);
+    guide.setAttribute("x2", chart.at[near]);
+    figure.classList.add("pointed");
+    const head = document.createElement("strong");
+    head.textContent = `Epoch ${chart.x[near].toLocaleString("en")}`;
+    let lines = chart.lines.map((line) => ({ ...line, value: line.y[near] })).filter((line) => line.value !== null);
+    if (chart.stacked) lines = lines.sort((a, b) => b.value - a.value).slice(0, most);
+    tip.replaceChildren(head, ...lines.map((line) => {
+      const row = document.createElement("p"), dot = document.createElement("span"), name = document.createElement("bdi"), value = document.createElement("b");
+      dot.className = "swatch";
+      dot.style.setProperty("--c", line.colour);
+      name.textContent = line.name;
+      value.textContent = chart.stacked ? `${(100 * line.value).toFixed(1)}%` : Number(line.value.toPrecision(4)).toString();
+      row.append(dot, name, value);
+      return row;
+    }));
+    tip.hidden = false;
+    const left = event.clientX + 16 + tip.offsetWidth > innerWidth ? event.clientX - 16 - tip.offsetWidth : event.clientX + 16;
+    tip.style.left = `${Math.max(8, left)}px`;
+    tip.style.top = `${Math.max(8, Math.min(innerHeight - tip.offsetHeight - 8, event.clientY - 20))}px`;
+  });
+  svg.addEventListener("pointerleave", () => { figure.classList.remove("pointed"); tip.hidden = true; });
+}

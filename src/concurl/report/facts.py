@@ -1,0 +1,169 @@
+"""What a run's folder says about the run: everything the page shows comes from here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.errors import UserError
+
+# Controls would vanish or break the line: they are shown as the pictures Unicode has for them.
+_CONTROLS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
+_CONTROLS |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def shown(text: object) -> str:
+    """Any text as the page can carry it: undecodable bytes and controls stay visible, one sign each."""
+    return _SURROGATES.sub("\ufffd", str(text)).translate(_CONTROLS)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """A finished run, row i of every array being line i of assignments.csv."""
+
+    title: str
+    paths: tuple[str, ...]  # as shown, not as needed to open the file
+    cluster: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # NaN where the csv has no number; so are the next three
+    margin: NDArray[np.float64]
+    agreement: NDArray[np.float64]
+    outlier: NDArray[np.float64]
+    unsure: NDArray[np.bool_]
+    names: tuple[str, ...]  # one per cluster
+    embeddings: NDArray[np.float32] | None  # (N, d)
+    epochs: tuple[dict[str, Any], ...]
+    summary: dict[str, Any]
+    skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
+    config: dict[str, Any]
+    environment: dict[str, Any]
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.names)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.bincount(self.cluster, minlength=self.n_clusters)
+
+    @classmethod
+    def read(cls, folder: Path) -> RunFacts:
+        """The facts in a run's folder. Only assignments.csv must be there."""
+        rows = _table(folder / "assignments.csv")
+        if rows is None:
+            raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with concurl fit")
+        if not rows:
+            raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
+        cluster = _clusters(rows, folder / "assignments.csv")
+        summary = _object(folder / "summary.json")
+        k = max(int(np.nan_to_num(_number(summary.get("n_clusters")))), int(cluster.max()) + 1)
+        skipped = _table(folder / "skipped.csv") or []
+        return cls(
+            title=shown(folder.resolve().name),
+            paths=tuple(_cell(row, "path") for row in rows),
+            cluster=cluster,
+            confidence=_column(rows, "confidence"),
+            margin=_column(rows, "margin"),
+            agreement=_column(rows, "agreement"),
+            outlier=_column(rows, "outlier"),
+            unsure=np.array([row.get("status") == "unsure" for row in rows]),
+            names=_names(k, rows, cluster, _object(folder / "names.json")),
+            embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
+            epochs=_epochs(folder / "metrics.jsonl"),
+            summary=summary,
+            skipped=tuple(
+                (_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped
+            ),
+            config=_object(folder / "config.json"),
+            environment=_object(folder / "environment.json"),
+        )
+
+    def series(self, key: str) -> NDArray[np.float64]:
+        """One number per epoch out of metrics.jsonl; NaN where it was not logged."""
+        return np.array([_number(epoch.get(key)) for epoch in self.epochs])
+
+
+def _table(path: Path) -> list[dict[str, str]] | None:
+    if not path.is_file():
+        return None
+    # surrogateescape: a file name need not be valid UTF-8, and its row must not be lost for that
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
+        return list(csv.DictReader(handle))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _epochs(path: Path) -> tuple[dict[str, Any], ...]:
+    if not path.is_file():
+        return ()
+    by_epoch: dict[int, dict[str, Any]] = {}  # a resumed run logs an epoch again: the later line counts
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # the line that a killed run was writing
+        if isinstance(row, dict) and isinstance(row.get("epoch"), int):
+            by_epoch[row["epoch"]] = row
+    return tuple(by_epoch[epoch] for epoch in sorted(by_epoch))
+
+
+def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
+    if not path.is_file():
+        return None
+    z = np.load(path, mmap_mode="r", allow_pickle=False)
+    if z.ndim != 2 or len(z) != n:
+        raise UserError(
+            f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit"
+        )
+    return np.asarray(z, dtype=np.float32)
+
+
+def _clusters(rows: list[dict[str, str]], path: Path) -> NDArray[np.int64]:
+    clusters = []
+    for line, row in enumerate(rows, start=1):
+        text = row.get("cluster") or ""
+        if not text.isdecimal():
+            raise UserError(f"{path}: row {line} has cluster {text!r}; a whole number from 0 is needed")
+        clusters.append(int(text))
+    return np.array(clusters, dtype=np.int64)
+
+
+def _names(
+    k: int, rows: list[dict[str, str]], cluster: NDArray[np.int64], given: dict[str, Any]
+) -> tuple[str, ...]:
+    names = {int(c): row["name"] for c, row in zip(cluster, rows, strict=True) if row.get("name")}
+    names |= {int(key): value for key, value in given.items() if key.isdecimal() and value}
+    return tuple(shown(names.get(c, f"Cluster {c}")) for c in range(k))
+
+
+def _cell(row: dict[str, str], key: str) -> str:
+    return shown(row.get(key) or "")
+
+
+def _column(rows: list[dict[str, str]], key: str) -> NDArray[np.float64]:
+    return np.array([_number(row.get(key)) for row in rows])
+
+
+def _number(value: object) -> float:
+    """A finite number or NaN, so that one odd cell costs one cell."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,72 @@
+"""Which images stand for a cluster: the most typical, the most unsure and a random few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.report.facts import RunFacts
+
+MAX_GALLERIES = 100  # beyond these, the largest, a cluster gets a line in a table
+_PICTURES = 2_400  # over all galleries and lenses: what the page's budget of bytes can show at a useful size
+_MOST, _FEWEST = 12, 4  # pictures per lens
+LENSES = {"typical": "Most typical", "unsure": "Most unsure", "random": "Random sample"}
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A cluster in numbers and pictures; `rows` has one list per lens."""
+
+    cluster: int
+    size: int
+    unsure: int
+    confidence: float  # mean; NaN for an empty cluster
+    agreement: float
+    rows: dict[str, list[int]]
+
+
+def galleries(facts: RunFacts) -> list[Gallery]:
+    """One per cluster, by number. Clusters that are too many for pictures have empty lists."""
+    sizes = facts.sizes
+    pictured = set(np.argsort(-sizes, kind="stable")[:MAX_GALLERIES].tolist())
+    count = max(_FEWEST, min(_MOST, _PICTURES // (len(LENSES) * max(1, len(pictured)))))
+    order = np.argsort(facts.cluster, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    found = []
+    for cluster in range(facts.n_clusters):
+        members = order[starts[cluster] : starts[cluster + 1]]
+        found.append(
+            Gallery(
+                cluster,
+                len(members),
+                int(facts.unsure[members].sum()),
+                _mean(facts.confidence[members]),
+                _mean(facts.agreement[members]),
+                _lenses(facts, cluster, members, count)
+                if cluster in pictured
+                else {lens: [] for lens in LENSES},
+            )
+        )
+    return found
+
+
+def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: int) -> dict[str, list[int]]:
+    # Confidence saturates: hundreds of images tie at 1.0. Nearness to the cluster's mean does not.
+    typical = -facts.confidence[members]
+    if facts.embeddings is not None and len(members):
+        z = np.nan_to_num(facts.embeddings[members].astype(np.float64))
+        typical = -(z @ z.mean(axis=0))
+    surely = np.lexsort((facts.agreement[members], facts.margin[members], facts.confidence[members]))
+    some = np.random.default_rng(cluster).permutation(len(members))
+    return {
+        "typical": members[np.argsort(typical, kind="stable")[:count]].tolist(),
+        "unsure": members[surely[:count]].tolist(),
+        "random": members[some[:count]].tolist(),
+    }
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")

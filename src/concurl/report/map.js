@@ -1,0 +1,253 @@
+// ---- the map: one canvas, redrawn when something changes, never while nothing does
+if ($("canvas")) {
+  const canvas = $("canvas"), stage = $("stage"), ring = $("ring"), card = $("hovercard");
+  const n = data.x.length;
+  const boxes = [...document.querySelectorAll(".chips input")];
+  const shown = new Uint8Array(n); // 1: passes the filters
+  const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
+  let width = 1, height = 1, selected = -1, drawn = 0;
+
+  // ---- coordinates
+  const side = () => Math.max(1, Math.min(width, height) - 48) * view.scale;
+  const right = (i) => width / 2 + (data.x[i] / 10000 - view.x) * side();
+  const down = (i) => height / 2 + (data.y[i] / 10000 - view.y) * side();
+
+  // ---- filters
+  function filter() {
+    const low = Number($("at-least").value), high = Number($("at-most").value);
+    const on = new Set(boxes.filter((box) => box.checked).map((box) => Number(box.value)));
+    let count = 0;
+    for (let i = 0; i < n; i++) {
+      const sure = data.confidence[i];
+      // an image without a confidence cannot pass a bound on it
+      const within = sure === null ? low === 0 && high === 1 : sure >= low && sure <= high;
+      count += shown[i] = Number(within && on.has(data.cluster[i]));
+    }
+    for (const output of document.querySelectorAll(".range output")) output.value = Number($(output.htmlFor.value).value).toFixed(2);
+    $("map-count").textContent = `${count.toLocaleString("en")} of ${n.toLocaleString("en")} images shown`;
+    if (selected >= 0 && !shown[selected]) select(-1);
+    draw();
+  }
+  const only = (clusters) => { for (const box of boxes) box.checked = clusters(Number(box.value)); filter(); };
+  $("filters").addEventListener("input", filter);
+  $("filters").addEventListener("submit", (event) => event.preventDefault());
+  $("all-clusters").addEventListener("click", () => only(() => true));
+  $("no-clusters").addEventListener("click", () => only(() => false));
+  for (const button of document.querySelectorAll("[data-show]")) {
+    button.addEventListener("click", () => {
+      only((cluster) => cluster === Number(button.dataset.show));
+      whole();
+      $("map").scrollIntoView();
+      canvas.focus({ preventScroll: true });
+    });
+  }
+
+  // ---- drawing
+  function draw() {
+    if (!drawn) drawn = requestAnimationFrame(() => { drawn = 0; paint(); });
+  }
+  function paint() {
+    const ink = canvas.getContext("2d"), ratio = devicePixelRatio || 1, dark = isDark();
+    ink.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ink.clearRect(0, 0, width, height);
+    const radius = Math.min(6, Math.max(1.6, 26 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
+    const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
+    const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
+    ink.fillStyle = dark ? "#ffffff14" : "#00000010";
+    for (let i = 0; i < n; i++) if (!shown[i] && seen(i)) dot(i);
+    const pictures = document.querySelector("input[name=draw]:checked")?.value === "pictures";
+    ink.globalAlpha = 0.85;
+    if (pictures) {
+      paintPictures(ink, seen);
+    } else {
+      for (let i = 0; i < n; i++) {
+        if (!shown[i] || !seen(i)) continue;
+        ink.fillStyle = colourOf(data.cluster[i]);
+        dot(i);
+      }
+    }
+    ink.globalAlpha = 1;
+    paintNames(ink, dark);
+    if (selected >= 0) mark();
+  }
+  function paintPictures(ink, seen) {
+    // one picture per cell of a grid, so that none covers another
+    const size = Math.max(data.sheet.side * 0.7, 26), taken = new Set();
+    for (let i = 0; i < n; i++) {
+      if (!shown[i] || !seen(i)) continue;
+      const column = Math.floor((right(i) - width / 2) / size), line = Math.floor((down(i) - height / 2) / size);
+      const cell = `${column},${line}`;
+      if (taken.has(cell)) continue;
+      taken.add(cell);
+      const cut = sheetOf(i, draw);
+      const x = width / 2 + column * size, y = height / 2 + line * size;
+      ink.fillStyle = colourOf(data.cluster[i]);
+      ink.fillRect(x + 0.5, y + 0.5, size - 1, size - 1);
+      if (cut) ink.drawImage(...cut, x + 2, y + 2, size - 4, size - 4);
+    }
+  }
+  function paintNames(ink, dark) {
+    // colour is never the only key: each cluster's name stands in its middle
+    if (data.names.length > 40) return;
+    ink.font = "600 12.5px system-ui, sans-serif";
+    ink.textAlign = "center";
+    ink.lineWidth = 4;
+    ink.lineJoin = "round";
+    for (const box of boxes) {
+      if (!box.checked) continue;
+      const members = [];
+      for (let i = 0; i < n; i++) if (shown[i] && data.cluster[i] === Number(box.value)) members.push(i);
+      if (!members.length) continue;
+      const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
+      const x = middle(members.map(right)), y = middle(members.map(down));
+      const name = data.names[Number(box.value)];
+      const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
+      ink.strokeStyle = dark ? "#1a1c1fe6" : "#ffffffe6";
+      ink.fillStyle = dark ? "#eceef1" : "#17181a";
+      ink.strokeText(text, x, y);
+      ink.fillText(text, x, y);
+    }
+  }
+
+  // ---- the selected image
+  function mark() {
+    const x = right(selected), y = down(selected);
+    ring.style.left = `${x}px`;
+    ring.style.top = `${y}px`;
+    card.style.left = `${Math.max(8, Math.min(width - card.offsetWidth - 8, x + 18))}px`;
+    card.style.top = `${Math.max(8, y + 18 + card.offsetHeight > height ? y - 18 - card.offsetHeight : y + 18)}px`;
+  }
+  function select(i, aloud = false) {
+    if (i === selected && !aloud) return;
+    selected = i;
+    ring.hidden = card.hidden = i < 0;
+    if (i < 0) return;
+    const name = data.names[data.cluster[i]], sure = `confidence ${three(data.confidence[i])}`;
+    $("hover-path").textContent = pathOf(i);
+    $("hover-cluster").textContent = name;
+    $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[i]));
+    $("hover-sure").textContent = sure;
+    const picture = $("hover-picture");
+    if (picture) {
+      const put = (cut) => { if (selected === i) picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height); };
+      picture.getContext("2d").clearRect(0, 0, picture.width, picture.height);
+      const cut = sheetOf(i, put);
+      if (cut) put(cut);
+    }
+    mark();
+    if (aloud) $("map-said").textContent = `${pathOf(i)}, ${name}, ${sure}`;
+  }
+  function nearest(x, y, within, allowed = () => true) {
+    let best = -1, least = within * within;
+    for (let i = 0; i < n; i++) {
+      if (!shown[i]) continue;
+      const dx = right(i) - x, dy = down(i) - y, far = dx * dx + dy * dy;
+      if (far < least && allowed(i, dx, dy)) { best = i; least = far; }
+    }
+    return best;
+  }
+  function open() {
+    if (selected < 0) return;
+    const cut = sheetOf(selected);
+    let source = null;
+    if (cut) {
+      const picture = document.createElement("canvas");
+      picture.width = picture.height = data.sheet.side;
+      picture.getContext("2d").drawImage(...cut, 0, 0, data.sheet.side, data.sheet.side);
+      source = picture.toDataURL();
+    }
+    viewer.open([{ row: selected, source }], 0);
+  }
+
+  // ---- zoom and move
+  function zoom(factor, x = width / 2, y = height / 2) {
+    const before = side();
+    view.scale = Math.min(60, Math.max(1, view.scale * factor));
+    const after = side();
+    view.x += (x - width / 2) * (1 / before - 1 / after);
+    view.y += (y - height / 2) * (1 / before - 1 / after);
+    if (view.scale === 1) view.x = view.y = 0.5;
+    draw();
+  }
+  function whole() { Object.assign(view, { scale: 1, x: 0.5, y: 0.5 }); draw(); }
+  $("zoom-in").addEventListener("click", () => zoom(1.6));
+  $("zoom-out").addEventListener("click", () => zoom(1 / 1.6));
+  $("zoom-reset").addEventListener("click", whole);
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY / 200), event.offsetX, event.offsetY);
+  }, { passive: false });
+
+  // ---- pointer
+  let grip = null;
+  canvas.addEventListener("pointerdown", (event) => { grip = { x: event.offsetX, y: event.offsetY, moved: false }; });
+  canvas.addEventListener("pointermove", (event) => {
+    if (grip && event.buttons) {
+      const dx = event.offsetX - grip.x, dy = event.offsetY - grip.y;
+      if (!grip.moved && Math.hypot(dx, dy) < 5) return;
+      if (!grip.moved) canvas.setPointerCapture(event.pointerId);
+      view.x -= dx / side();
+      view.y -= dy / side();
+      grip = { x: event.offsetX, y: event.offsetY, moved: true };
+      canvas.classList.add("dragging");
+      draw();
+      return;
+    }
+    select(nearest(event.offsetX, event.offsetY, 16));
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const click = grip && !grip.moved;
+    grip = null;
+    canvas.classList.remove("dragging");
+    if (!click) return;
+    // a finger cannot hover: its first tap shows the card, a tap on the same image opens it
+    const hit = nearest(event.offsetX, event.offsetY, event.pointerType === "touch" ? 24 : 16);
+    const again = hit >= 0 && (event.pointerType !== "touch" || hit === selected);
+    select(hit);
+    if (again) open();
+  });
+  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch" && document.activeElement !== canvas) select(-1); });
+
+  // ---- keyboard
+  canvas.addEventListener("focus", () => {
+    if (selected < 0 && canvas.matches(":focus-visible")) select(nearest(width / 2, height / 2, Infinity), true);
+  });
+  canvas.addEventListener("blur", () => { if (!$("viewer").open) select(-1); });
+  canvas.addEventListener("keydown", (event) => {
+    const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+    const way = ways[event.key];
+    if (way) {
+      const from = selected >= 0 ? [right(selected), down(selected)] : [width / 2, height / 2];
+      const ahead = (i, dx, dy) => {
+        const along = dx * way[0] + dy * way[1], across = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
+        return i !== selected && along > 0 && across <= along;
+      };
+      const next = nearest(...from, Infinity, ahead);
+      if (next >= 0) {
+        const x = right(next), y = down(next);
+        if (x < 20 || y < 20 || x > width - 20 || y > height - 20) Object.assign(view, { x: data.x[next] / 10000, y: data.y[next] / 10000 });
+        select(next, true);
+        draw();
+      }
+    } else if (event.key === "Enter" || event.key === " ") open();
+    else if (event.key === "Escape") select(-1);
+    else if (event.key === "+" || event.key === "=") zoom(1.6);
+    else if (event.key === "-") zoom(1 / 1.6);
+    else if (event.key === "0") whole();
+    else return;
+    event.preventDefault();
+  });
+
+  // ---- size and theme
+  new ResizeObserver(() => {
+    const ratio = devicePixelRatio || 1;
+    width = stage.clientWidth;
+    height = stage.clientHeight;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    draw();
+  }).observe(stage);
+  document.addEventListener("themechange", () => { draw(); if (selected >= 0) $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[selected])); });
+  filter();
+}

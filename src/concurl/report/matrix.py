@@ -1,0 +1,103 @@
+"""Square tables of shares: where the ensemble disagrees, and how clusters match given classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.clustering.metrics import match_clusters, scores
+from concurl.errors import UserError
+from concurl.report.facts import RunFacts, shown
+
+MAX_SIDE = 30  # a larger table cannot be read; the rows with the most off the diagonal are kept
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Row and column titles and the cells; `counts` only where the cells are counts over their row's sum."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    shares: NDArray[np.float64]
+    counts: NDArray[np.int64] | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two clusters that the ensemble mixes up; the shares are of member votes."""
+
+    one: int
+    other: int
+    one_to_other: float
+    other_to_one: float
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Clusters against classes, each class in line with the cluster that the best matching gives it."""
+
+    matrix: Matrix
+    scores: dict[str, float]
+    unlabelled: int
+
+
+def votes(facts: RunFacts) -> NDArray[np.float64] | None:
+    """The K x K shares of member votes, or None where the run did not leave them."""
+    try:
+        shares = np.array(facts.summary.get("ensemble_confusion"), dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    return np.nan_to_num(shares) if shares.shape == (facts.n_clusters,) * 2 else None
+
+
+def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
+    """The votes as a table, for the clusters that are mixed up most."""
+    mixed = (shares + shares.T).sum(axis=1) - 2 * np.diag(shares)
+    kept = np.sort(np.argsort(-mixed, kind="stable")[:MAX_SIDE])
+    names = tuple(facts.names[i] for i in kept)
+    return Matrix(names, names, shares[np.ix_(kept, kept)], left_out=len(shares) - len(kept))
+
+
+def mixed_up(shares: NDArray[np.float64], most: int = 6, least: float = 0.01) -> list[Pair]:
+    """The pairs of clusters with the most votes for each other, from `least` in the mean of both directions."""
+    both = (shares + shares.T) / 2
+    one, other = np.triu_indices(len(shares), 1)
+    order = np.argsort(-both[one, other], kind="stable")[:most]
+    pairs = [(int(one[i]), int(other[i])) for i in order if both[one[i], other[i]] >= least]
+    return [Pair(i, j, float(shares[i, j]), float(shares[j, i])) for i, j in pairs]
+
+
+def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] | None) -> Matched:
+    """The confusion matrix of clusters (rows) and classes (columns) under the matching with the most hits."""
+    if labels.shape != facts.cluster.shape:
+        raise UserError(f"labels of shape {labels.shape} for {len(facts.cluster)} images; give one per image")
+    known = labels >= 0
+    if not known.any():
+        raise UserError("labels: none is 0 or more; leave labels out where there are none")
+    n_classes = max(int(labels.max()) + 1, len(classes or ()))
+    counts = np.zeros((facts.n_clusters, n_classes), dtype=np.int64)
+    np.add.at(counts, (facts.cluster[known], labels[known]), 1)
+    # matched pairs form the diagonal, best first; what has no partner comes after
+    pairs = sorted(
+        match_clusters(labels[known], facts.cluster[known]).items(), key=lambda pair: -counts[pair]
+    )
+    row_order = [i for i, _ in pairs]
+    row_order += sorted(set(range(facts.n_clusters)) - set(row_order))
+    column_order = [j for _, j in pairs]
+    column_order += sorted(set(range(n_classes)) - set(column_order))
+    named = [shown(classes[j]) if classes and j < len(classes) else f"Class {j}" for j in range(n_classes)]
+    rows, columns = row_order[:MAX_SIDE], column_order[:MAX_SIDE]
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
+    table = Matrix(
+        tuple(facts.names[i] for i in rows),
+        tuple(named[j] for j in columns),
+        shares[np.ix_(rows, columns)],
+        counts[np.ix_(rows, columns)],
+        left_out=max(len(row_order) - len(rows), len(column_order) - len(columns)),
+    )
+    return Matched(table, scores(labels[known], facts.cluster[known]), int((~known).sum()))

@@ -1,0 +1,135 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const colourOf = (cluster) => data[isDark() ? "dark" : "light"][cluster];
+const pathOf = (i) => data.folders[data.folder[i]] + data.file[i];
+const three = (value) => (value === null ? "–" : value.toFixed(3));
+
+// ---- theme
+{
+  const button = $("theme");
+  const show = () => {
+    button.setAttribute("aria-pressed", String(isDark()));
+    document.dispatchEvent(new Event("themechange"));
+  };
+  button.addEventListener("click", () => {
+    const chosen = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = chosen;
+    try { localStorage.setItem("concurl-theme", chosen); } catch { /* it lasts until the page is closed */ }
+    show();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  show();
+}
+
+// ---- which section the reader is in
+{
+  const links = new Map([...document.querySelectorAll(".top nav a")].map((a) => [a.hash.slice(1), a]));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      for (const [id, link] of links) link.toggleAttribute("aria-current", id === entry.target.id);
+    }
+  }, { rootMargin: "-30% 0px -65% 0px" });
+  for (const id of links.keys()) seen.observe($(id));
+}
+
+// ---- sprite sheets: decoded when first looked at, so that they cost nothing when the page opens
+const sheets = [];
+function sheetOf(i, then) {
+  const perSheet = data.sheet.across ** 2;
+  const number = Math.floor(i / perSheet);
+  if (number >= data.sheet.count) return null;
+  let sheet = sheets[number];
+  if (!sheet) {
+    sheet = sheets[number] = new Image();
+    sheet.src = $(`sheet-${number}`).textContent;
+  }
+  const { side, across } = data.sheet;
+  const place = i % perSheet;
+  const cut = [sheet, (place % across) * side, Math.floor(place / across) * side, side, side];
+  if (sheet.complete && sheet.naturalWidth) return cut;
+  sheet.addEventListener("load", () => then?.(cut), { once: true });
+  return null;
+}
+
+// ---- galleries: one tab stop per list, arrow keys inside it
+for (const list of document.querySelectorAll(".lens")) {
+  list.addEventListener("keydown", (event) => {
+    const thumbs = [...list.querySelectorAll(".thumb")];
+    const at = thumbs.indexOf(document.activeElement);
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns(list), ArrowUp: -columns(list), Home: -at, End: thumbs.length - 1 - at }[event.key];
+    if (step === undefined || at < 0) return;
+    event.preventDefault();
+    const next = thumbs[Math.max(0, Math.min(thumbs.length - 1, at + step))];
+    thumbs[at].tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+function columns(list) {
+  const style = getComputedStyle(list);
+  return style.display === "grid" ? style.gridTemplateColumns.split(" ").length : 1;
+}
+{
+  const cards = $("cards");
+  $("order").addEventListener("change", (event) => {
+    const key = event.target.value;
+    const rank = (card) => (key === "size" ? -card.dataset.size : Number(card.dataset[key]) || 0);
+    cards.append(...[...cards.children].sort((a, b) => rank(a) - rank(b) || a.dataset.cluster - b.dataset.cluster));
+  });
+}
+
+// ---- one image, large; `around` lists the images that previous and next lead to
+const viewer = (() => {
+  const dialog = $("viewer"), picture = $("viewer-picture");
+  let around = [], at = 0;
+  const show = () => {
+    const { row, source } = around[at];
+    $("viewer-path").firstElementChild.textContent = pathOf(row);
+    $("viewer-cluster").textContent = data.names[data.cluster[row]];
+    $("viewer-swatch").style.setProperty("--c", colourOf(data.cluster[row]));
+    picture.hidden = !source;
+    picture.alt = pathOf(row);
+    if (source) picture.src = source;
+    else picture.removeAttribute("src");
+    const facts = { Confidence: three(data.confidence[row]), Margin: three(data.margin[row]), Agreement: three(data.agreement[row]), "Outlier score": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
+    $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
+      const pair = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
+      dt.textContent = name;
+      dd.textContent = value;
+      pair.append(dt, dd);
+      return pair;
+    }));
+    $("viewer-back").hidden = $("viewer-on").hidden = around.length < 2;
+  };
+  const turn = (step) => { at = (at + step + around.length) % around.length; show(); };
+  $("viewer-back").addEventListener("click", () => turn(-1));
+  $("viewer-on").addEventListener("click", () => turn(1));
+  $("viewer-close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowLeft") turn(-1);
+    if (event.key === "ArrowRight") turn(1);
+  });
+  return { open(images, which) { around = images; at = which; show(); dialog.showModal(); } };
+})();
+$("cards").addEventListener("click", (event) => {
+  const thumb = event.target.closest(".thumb");
+  if (!thumb) return;
+  const thumbs = [...thumb.closest(".lens").querySelectorAll(".thumb")];
+  viewer.open(thumbs.map((t) => ({ row: Number(t.dataset.row), source: t.querySelector("img")?.src })), thumbs.indexOf(thumb));
+});
+
+// ---- citation
+$("copy").addEventListener("click", async (event) => {
+  const text = $("citation");
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    event.target.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(text); // no clipboard for pages from disk in some browsers: ready for ctrl-c
+    event.target.textContent = "Selected";
+  }
+});

@@ -1,0 +1,245 @@
+"""The page itself: facts, pictures and template put together into one file."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from concurl import __version__
+from concurl.config import Config
+from concurl.errors import UserError
+from concurl.report import gallery, matrix, palette, verdict
+from concurl.report.curves import curves, numbers
+from concurl.report.facts import RunFacts, shown
+from concurl.report.histogram import histogram
+from concurl.report.layout import Layout, lay_out
+from concurl.report.thumbnails import Sheets, sheets, singles
+
+Progress = Callable[[str, int, int], None]
+
+MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
+_HERE = Path(__file__).parent
+_SCORES = {"codes": "Codes (the labels)", "p": "Soft assignments p", "vote": "Soft vote of the ensemble"}
+_CITATION = """\
+@inproceedings{regatti2021consensus,
+  title     = {Consensus Clustering With Unsupervised Representation Learning},
+  author    = {Regatti, Jayanth Reddy and Deshmukh, Aniket Anand and Manavoglu, Eren and Dogan, Urun},
+  booktitle = {International Joint Conference on Neural Networks (IJCNN)},
+  year      = {2021}
+}"""
+
+
+def write_report(
+    folder: Path,
+    images: NDArray[np.uint8] | None = None,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    classes: Sequence[str] | None = None,
+    output: Path | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the page about the run in `folder` and return its path (folder/report.html unless `output` says else).
+
+    `images` (N, 3, H, W) are the run's, in the order of assignments.csv; without them the page has no pictures.
+    `labels` (N,) add scores and a confusion matrix; -1 marks an image without one. `progress` is told
+    (stage, done, total), the stages being "map" and "page".
+    """
+    tell = progress or (lambda stage, done, total: None)
+    facts = RunFacts.read(Path(folder))
+    if images is not None and (images.ndim != 4 or images.shape[1] != 3 or len(images) != len(facts.paths)):
+        raise UserError(
+            f"images of shape {images.shape} for {len(facts.paths)} rows in {Path(folder) / 'assignments.csv'}; "
+            "give the (N, 3, H, W) images that the run was made from, in its order"
+        )
+    html = _render(facts, images, labels, classes, tell)
+    target = Path(output) if output is not None else Path(folder) / "report.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    partial.write_text(html, encoding="utf-8", newline="\n")
+    os.replace(partial, target)  # a reader never meets half a page
+    return target
+
+
+def _render(
+    facts: RunFacts,
+    images: NDArray[np.uint8] | None,
+    labels: NDArray[np.int64] | None,
+    classes: Sequence[str] | None,
+    tell: Progress,
+) -> str:
+    layout = None
+    if facts.embeddings is not None:
+        layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
+    cards = gallery.galleries(facts)
+    pictured = np.array(
+        sorted({row for card in cards for rows in card.rows.values() for row in rows}), dtype=np.int64
+    )
+    table = _rows(layout, pictured)
+    pictures = singles(images, pictured) if images is not None else {}
+    sprites = Sheets((), 0)
+    if images is not None and layout is not None:
+        sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
+    shares = matrix.votes(facts)
+    colours = palette.pairs(facts.n_clusters)
+    css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
+    charts = curves(facts, css_colours)
+    theme, script = _source("theme.js"), _source("page.js", "curves.js", "map.js")
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"share": verdict.percent, "count": "{:,}".format, "three": _three, "shown": shown}
+    return environment.get_template("page.html.j2").render(
+        version=__version__,
+        facts=facts,
+        colours=css_colours,
+        verdict=verdict.judge(facts),
+        tiles=_tiles(facts),
+        histogram=histogram(facts.confidence) if np.isfinite(facts.confidence).any() else None,
+        cards=cards,
+        lenses=gallery.LENSES,
+        max_galleries=gallery.MAX_GALLERIES,
+        index={int(row): place for place, row in enumerate(table)},
+        pictures=pictures,
+        coarse=images is not None and min(images.shape[2:]) < 64,
+        layout=layout,
+        sprites=sprites,
+        charts=charts,
+        numbers=numbers(facts) if facts.epochs else None,
+        disagreement=matrix.disagreement(facts, shares) if shares is not None else None,
+        pairs=matrix.mixed_up(shares) if shares is not None else [],
+        scores=_scores(facts),
+        matched=matrix.matched(facts, labels, classes) if labels is not None else None,
+        reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
+        max_skipped=MAX_SKIPPED,
+        configuration=_configuration(facts),
+        environment=[(shown(key), _plain(value)) for key, value in facts.environment.items()],
+        citation=_CITATION,
+        css=Markup(_source("page.css")),
+        theme=Markup(theme),
+        script=Markup(script),
+        hashes=[_hash(theme), _hash(script)],
+        data=_json(_data(facts, table, layout, sprites, colours, charts)),
+    )
+
+
+def _rows(layout: Layout | None, pictured: NDArray[np.int64]) -> list[int]:
+    """The rows whose facts go into the page: the map's points, then what only the galleries show."""
+    points = layout.rows.tolist() if layout is not None else []
+    return points + sorted(set(pictured.tolist()) - set(points))
+
+
+def _data(
+    facts: RunFacts,
+    table: list[int],
+    layout: Layout | None,
+    sprites: Sheets,
+    colours: list[tuple[str, str]],
+    charts: list[Any],
+) -> dict[str, Any]:
+    # A folder's name is said once, not once per image.
+    split = [facts.paths[row].rpartition("/") for row in table]
+    folders = list(dict.fromkeys(head + slash for head, slash, _ in split))
+    place = {folder: i for i, folder in enumerate(folders)}
+    xy = (layout.xy * 10_000).round().astype(int) if layout is not None else np.zeros((0, 2), dtype=int)
+
+    def column(values: NDArray[np.float64]) -> list[float | None]:
+        return [None if math.isnan(value) else round(value, 4) for value in values[table].tolist()]
+
+    return {
+        "x": xy[:, 0].tolist(),
+        "y": xy[:, 1].tolist(),
+        "cluster": facts.cluster[table].tolist(),
+        "confidence": column(facts.confidence),
+        "margin": column(facts.margin),
+        "agreement": column(facts.agreement),
+        "outlier": column(facts.outlier),
+        "unsure": facts.unsure[table].astype(int).tolist(),
+        "folders": folders,
+        "folder": [place[head + slash] for head, slash, _ in split],
+        "file": [name for _, _, name in split],
+        "names": facts.names,
+        "light": [light for light, _ in colours],
+        "dark": [dark for _, dark in colours],
+        "sheet": {"side": sprites.side, "across": sprites.across, "count": len(sprites.uris)},
+        "charts": {chart.key: chart.data for chart in charts},
+    }
+
+
+def _tiles(facts: RunFacts) -> list[tuple[str, str]]:
+    means = {
+        "Mean confidence": facts.confidence,
+        "Mean agreement": facts.agreement,
+    }
+    tiles = [("Images", f"{len(facts.paths):,}"), ("Clusters", f"{facts.n_clusters:,}")]
+    tiles += [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
+    tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
+    minutes = facts.summary.get("minutes")
+    if isinstance(minutes, int | float) and math.isfinite(minutes):
+        tiles.append(("Time", _duration(minutes)))
+    return tiles
+
+
+def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
+    found = facts.summary.get("scores") or {}
+    return [
+        (
+            _SCORES.get(way, shown(way.replace("kmeans_", "k-means on "))),
+            [_three(s.get(key)) for key in ("acc", "nmi", "ari")],
+        )
+        for way, s in found.items()
+        if isinstance(s, dict)
+    ]
+
+
+def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
+    """Name, value, and whether the value differs from the default."""
+    defaults = dataclasses.asdict(Config())
+    return [(shown(k), _plain(v), k in defaults and defaults[k] != v) for k, v in facts.config.items()]
+
+
+def _plain(value: object) -> str:
+    return shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _three(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) and math.isfinite(value) else "\u2013"
+
+
+def _duration(minutes: float) -> str:
+    if minutes < 1:
+        return f"{60 * minutes:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _source(*names: str) -> str:
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)
+
+
+def _hash(script: str) -> str:
+    """What the page's policy allows to run: these bytes and no others."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _json(value: object) -> Markup:
+    """Json that may stand inside a script element: nothing in it can end that element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

@@ -1,0 +1,109 @@
+"""Small pictures as WebP data URIs, within a budget of bytes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+# Bytes before base64, which adds a third. Together 12 MB of a page that must stay under 15.
+GALLERY_BUDGET = 3_500_000
+SHEETS_BUDGET = 5_500_000
+_GALLERY_SIDES = (160, 128, 96, 72, 56, 40, 28)
+_SHEET_SIDES = (96, 64, 48, 32, 16)  # whole WebP blocks, so that no picture bleeds into its neighbour
+_QUALITY = 72
+_ACROSS = 16  # 256 pictures a sheet: one hover decodes one sheet, not the whole map
+_SAMPLE = 256  # pictures that are encoded to predict the bytes of all
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Square pictures, `across` to a row and `across` rows to a sheet, in the order they were asked for."""
+
+    uris: tuple[str, ...]
+    side: int
+    across: int = _ACROSS
+
+
+def singles(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> dict[int, str]:
+    """A data URI for each of these rows, as large as the budget allows and never larger than the image."""
+    rows = np.unique(rows)
+    sample = _sample(rows)
+    side = _largest(
+        _GALLERY_SIDES,
+        images,
+        lambda s: np.mean([len(_webp(_picture(images[row], s))) for row in sample]) * len(rows),
+        GALLERY_BUDGET,
+    )
+    return {int(row): _uri(_webp(_picture(images[row], side))) for row in rows}
+
+
+def sheets(
+    images: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Sheets:
+    """Sprite sheets of these rows for the map."""
+    sample = _sample(rows)
+    side = _largest(
+        _SHEET_SIDES,
+        images,
+        lambda s: len(_webp(_sheet(images, sample, s))) * len(rows) / max(1, len(sample)),
+        SHEETS_BUDGET,
+    )
+    per_sheet = _ACROSS * _ACROSS
+    uris = []
+    for start in range(0, len(rows), per_sheet):
+        uris.append(_uri(_webp(_sheet(images, rows[start : start + per_sheet], side))))
+        report(min(start + per_sheet, len(rows)), len(rows))
+    return Sheets(tuple(uris), side)
+
+
+def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(int)] if len(rows) else rows
+
+
+def _largest(
+    sides: tuple[int, ...], images: NDArray[np.uint8], cost: Callable[[int], float], budget: int
+) -> int:
+    native = int(min(images.shape[2:]))
+    wanted = sorted({min(side, native) for side in sides}, reverse=True)
+    # 0.95: the sample predicts the rest to within a few per cent
+    return next((side for side in wanted if cost(side) <= 0.95 * budget), wanted[-1])
+
+
+def _picture(image: NDArray[np.uint8], side: int) -> Image.Image:
+    """The whole image, its shorter edge `side` pixels long."""
+    picture = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
+    scale = side / min(picture.size)
+    if scale >= 1:
+        return picture
+    width, height = (max(1, round(edge * scale)) for edge in picture.size)
+    return picture.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def _sheet(images: NDArray[np.uint8], rows: NDArray[np.int64], side: int) -> Image.Image:
+    lines = max(1, math.ceil(len(rows) / _ACROSS))
+    sheet = Image.new("RGB", (_ACROSS * side, lines * side))
+    for place, row in enumerate(rows):
+        picture = _picture(images[row], side)
+        left, top = (picture.width - side) // 2, (picture.height - side) // 2
+        line, column = divmod(place, _ACROSS)
+        sheet.paste(picture.crop((left, top, left + side, top + side)), (column * side, line * side))
+    return sheet
+
+
+def _webp(picture: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, "webp", quality=_QUALITY, method=4)
+    return buffer.getvalue()
+
+
+def _uri(data: bytes) -> str:
+    return "data:image/webp;base64," + base64.b64encode(data).decode("ascii")

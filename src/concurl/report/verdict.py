@@ -1,0 +1,228 @@
+"""The verdict in words: how many, how sure, and whether the run is healthy.
+
+Every sentence follows from a number and a threshold below. The thresholds are rules of thumb: they tell the
+failures that users of such methods report (a loss that stays at ln K, everything in two clusters, equal
+features, NaN) from runs that are worth a look.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concurl.report.facts import RunFacts, shown
+
+State = Literal["good", "watch", "bad"]
+
+# Least mean agreement of the ensemble (mean confidence where there is none) for each word.
+SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "mostly guessing"))
+STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
+HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
+LIGHT = 0.1  # a cluster with less than this share of an even share is hardly one
+APART = 0.5  # pairwise NMI of the members below this: they do not see the same clusters
+FLAT = 0.1  # spread of the embeddings, as a share of a uniform sphere's, below which they are nearly equal
+FALLING = 0.02  # the loss fell by more than this share over the last tenth of training: it was not done
+SKIPPED = 0.05  # a larger share of unreadable files deserves a look
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what it was, how it stands, and what to do."""
+
+    state: State
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    headline: str
+    sentences: tuple[str, ...]
+    state: State
+    checks: tuple[Check, ...]
+
+
+def judge(facts: RunFacts) -> Verdict:
+    """The verdict on a run."""
+    looks = (_losses, _balance, _members, _spread, _progress, _files)
+    checks = tuple(check for look in looks if (check := look(facts))) + tuple(
+        Check("watch", "Warning during the run", shown(text)) for text in facts.summary.get("warnings") or ()
+    )
+    states = {check.state for check in checks}
+    state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
+    n, k = len(facts.paths), facts.n_clusters
+    headline = f"{_count(n, 'image')} in {_count(k, 'cluster')}"
+    return Verdict(headline, (*_how_sure(facts), *_sizes(facts), _health(state, checks)), state, checks)
+
+
+def percent(share: float) -> str:
+    """A share in whole per cent, never rounding something to nothing or a rest away."""
+    if math.isnan(share):
+        return "unknown"
+    if 0 < share < 0.01:
+        return "under 1%"
+    if 0.99 < share < 1:
+        return "over 99%"
+    return f"{100 * share:.0f}%"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def _how_sure(facts: RunFacts) -> list[str]:
+    agreement, confidence = _mean(facts.agreement), _mean(facts.confidence)
+    basis = confidence if math.isnan(agreement) else agreement
+    if math.isnan(basis):
+        return ["Nothing in the folder says how sure the labels are."]
+    word = next(word for least, word in SURE if basis >= least)
+    if math.isnan(agreement):
+        first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
+    else:
+        first = (
+            f"The ensemble is {word} of them: on average {percent(agreement)} of its members "
+            f"agree with the label of an image."
+        )
+    unsure = int(facts.unsure.sum())
+    if not unsure:
+        return [first, "No image is marked unsure."]
+    verb = "is" if unsure == 1 else "are"
+    return [first, f"{_count(unsure, 'image')} ({percent(unsure / len(facts.paths))}) {verb} marked unsure."]
+
+
+def _sizes(facts: RunFacts) -> list[str]:
+    sizes, n = facts.sizes, len(facts.paths)
+    if len(sizes) < 2:
+        return []
+    return [
+        f"The largest cluster holds {sizes.max():,} images ({percent(sizes.max() / n)}), "
+        f"the smallest {sizes.min():,} ({percent(sizes.min() / n)})."
+    ]
+
+
+def _health(state: State, checks: tuple[Check, ...]) -> str:
+    if not checks:
+        return "Nothing in the folder says how training went."
+    if state == "good":
+        return "The run looks healthy."
+    flagged = [check.title.lower() for check in checks if check.state == state]
+    what = ", ".join(dict.fromkeys(flagged))
+    if state == "bad":
+        return f"The run is not healthy, do not rely on these clusters yet: {what}."
+    return f"The run is usable, with something to look at: {what}."
+
+
+def _losses(facts: RunFacts) -> Check | None:
+    if not facts.epochs:
+        return None
+    level = math.log(facts.n_clusters) if facts.n_clusters > 1 else math.nan
+    titles = {"loss": "Loss", "l1": "BYOL loss", "l2": "Clustering loss", "l3": "Consensus loss"}
+    for key, title in titles.items():
+        logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
+        if logged and not math.isfinite(logged[-1]):
+            return Check(
+                "bad", f"{title} is not a number", "Training diverged. Lower learning_rate and run again."
+            )
+    ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
+    if not ends:
+        return Check("good", "Losses are finite", "No clustering loss was logged.")
+    worst = max(ends)
+    numbers = f"{worst:.2f} at the end, ln {facts.n_clusters} = {level:.2f} being the level of pure guessing"
+    if worst > STUCK * level:
+        return Check(
+            "bad",
+            "Clustering did not start",
+            f"The cluster losses stayed near guessing: {numbers}. Train longer before clustering begins "
+            f"(cluster_start), or lower epsilon.",
+        )
+    return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}.")
+
+
+def _balance(facts: RunFacts) -> Check:
+    sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
+    largest = int(sizes.argmax())
+    if k > 1 and sizes.max() / n > max(HEAVY, 2 / k if k > 2 else HEAVY):
+        return Check(
+            "bad",
+            "One cluster holds most images",
+            f"{facts.names[largest]} has {percent(sizes.max() / n)} of all images. Try fewer clusters.",
+        )
+    empty, small = int((sizes == 0).sum()), int(((sizes > 0) & (sizes < LIGHT * n / k)).sum())
+    if empty or small:
+        parts = [f"{_count(empty, 'cluster')} empty"] * bool(empty)
+        parts += [f"{_count(small, 'cluster')} under a tenth of an even share"] * bool(small)
+        return Check(
+            "watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups."
+        )
+    ratio = f"The largest is {sizes.max() / max(1, sizes.min()):.1f} times the smallest."
+    return Check("good", "Sizes are balanced", f"No cluster is empty, none holds most images. {ratio}")
+
+
+def _members(facts: RunFacts) -> Check | None:
+    nmi = _last(facts.series("diversity_mean"))
+    if math.isnan(nmi):
+        return None
+    if nmi < APART:
+        return Check(
+            "watch",
+            "The ensemble is divided",
+            f"The clusterings of two members share an NMI of only {nmi:.2f}. Train longer, or raise projection_dim.",
+        )
+    return Check("good", "The ensemble agrees", f"The clusterings of two members share an NMI of {nmi:.2f}.")
+
+
+def _spread(facts: RunFacts) -> Check | None:
+    if facts.embeddings is None or len(facts.embeddings) < 2:
+        return None
+    z = facts.embeddings.astype(np.float64)
+    # Unit vectors spread evenly have a standard deviation of 1/sqrt(d) in each of d dimensions.
+    spread = float(z.std(axis=0).mean() * math.sqrt(z.shape[1]))
+    if not spread >= FLAT:  # NaN, too
+        return Check(
+            "bad",
+            "Embeddings collapsed",
+            f"All images look alike to the model (spread {spread:.2f} of 1). Raise tau_b, or lower learning_rate.",
+        )
+    return Check(
+        "good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is collapse, 1 an even sphere."
+    )
+
+
+def _progress(facts: RunFacts) -> Check | None:
+    loss = facts.series("loss")
+    loss = loss[~np.isnan(loss)]
+    tail = len(loss) // 10
+    if tail < 2:
+        return None
+    # Two halves of the last fifth: what the last tenth improved on the tenth before it.
+    before, after = float(loss[-2 * tail : -tail].mean()), float(loss[-tail:].mean())
+    if before > 0 and (before - after) / before > FALLING:
+        return Check(
+            "watch",
+            "The loss was still falling",
+            f"By {percent((before - after) / before)} over the last tenth of training: more epochs may help.",
+        )
+    return Check("good", "The loss has settled", "It hardly changed over the last tenth of training.")
+
+
+def _files(facts: RunFacts) -> Check | None:
+    if not facts.skipped:
+        return None
+    share = len(facts.skipped) / (len(facts.skipped) + len(facts.paths))
+    text = f"{_count(len(facts.skipped), 'file')} ({percent(share)}) left out; the reasons are listed below."
+    return Check("watch" if share > SKIPPED else "good", "Files were skipped", text)
+
+
+def _last(series: NDArray[np.float64]) -> float:
+    """Mean over the last tenth of what was logged: one epoch is noise."""
+    known = series[~np.isnan(series)]
+    return float(known[-max(1, len(known) // 10) :].mean()) if len(known) else math.nan
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan

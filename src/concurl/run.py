@@ -1,0 +1,233 @@
+"""A run: from images to a folder with model, assignments and page. Both doors, command line and estimator, come here."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fcntl
+import io
+import json
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+import concurl
+from concurl.clustering.assign import UNSURE, Assignment, finish
+from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
+from concurl.config import Config
+from concurl.data.imageset import ImageSet, Skipped
+from concurl.errors import UserError
+from concurl.network.trained import TrainedModel
+from concurl.recipes import SetFacts, settle
+from concurl.training.device import Arithmetic, choose_device
+from concurl.training.step import Views
+from concurl.training.trainer import Trainer
+
+log = logging.getLogger("concurl")
+
+COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run knows."""
+
+    trained: TrainedModel
+    assignment: Assignment
+    scores: Scores | None  # None without labels
+    metrics: list[dict[str, Any]]
+    warnings: list[str]
+
+
+def settled(config: Config, images: ImageSet) -> Config:
+    """The config with its open choices made from the images; each choice is logged."""
+    some = images.images[:: max(1, len(images) // 256)]
+    facts = SetFacts(
+        n_images=len(images),
+        height=images.images.shape[2],
+        width=images.images.shape[3],
+        gray=bool((some[:, :1] == some).all()),
+        gpu=choose_device(config.device).type == "cuda",
+    )
+    config, said = settle(config, facts)
+    for line in said:
+        log.info("chose %s", line)
+    return config
+
+
+def fit(
+    images: ImageSet,
+    config: Config,  # settled
+    *,
+    folder: Path | None = None,
+    labels: NDArray[np.int64] | None = None,  # for evaluation only
+    encoder: nn.Module | None = None,
+    views: Views | None = None,
+    resume: bool = False,
+) -> Result:
+    """Train, label, score; with a folder, leave everything there."""
+    begun = time.monotonic()
+    trainer = Trainer(config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels))
+    if resume and trainer.resume():
+        log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
+    model = trainer.fit()
+    trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
+    scores = None
+    if labels is not None:
+        scores = evaluate(partitions(assignment, config.n_clusters, clustered=config.clusters), labels)
+    result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
+    if folder is not None:
+        write_result(folder, images, result, minutes=(time.monotonic() - begun) / 60)
+    return result
+
+
+# ---- the folder -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """The folder, made and locked: a second run in it, at the same time or by mistake, is refused."""
+    holds_run = (folder / "config.json").exists()
+    if holds_run and not resume and not overwrite:
+        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
+    if resume and not holds_run:
+        raise UserError(f"{folder} holds no run to resume; leave --resume out to start one")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder for the run")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 (held for the whole run)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write there ({error.strerror}); choose another folder with -o") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder}: another process is running there; wait for it or choose another folder") from None
+        if overwrite:
+            _clear(folder)
+        yield folder
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a run writes, and nothing else that may lie there."""
+    import shutil
+
+    for name in ("checkpoints", "model"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("config.json", "run.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv"):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("skipped.csv", "embeddings.npy", "report.html", "train.log"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped]) -> None:
+    """config.json, run.json (where the images came from), environment.json and skipped.csv."""
+    write_text(folder / "config.json", config.to_json())
+    write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")
+    write_text(folder / "environment.json", json.dumps(environment(config), indent=2) + "\n")
+    rows = [(s.path, s.status, s.reason) for s in skipped]
+    write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
+
+
+def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
+    a, K = result.assignment, result.trained.config.n_clusters
+    result.trained.save(folder / "model")
+    write_text(folder / "assignments.csv", assignments_csv(images.names, a, read_names(folder)))
+    aside = folder / "embeddings.npy.part"
+    with open(aside, "wb") as file:
+        np.save(file, a.embeddings)
+    aside.rename(folder / "embeddings.npy")
+    run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
+    summary = {
+        "n_images": len(images),
+        "n_clusters": K,
+        "sizes": np.bincount(a.labels, minlength=K).tolist(),
+        "mean_confidence": float(a.confidence.mean()),
+        "mean_agreement": float(a.agreement.mean()),
+        "ensemble_confusion": np.round(a.member_votes.astype(float), 4).tolist(),
+        "scores": result.scores,
+        "warnings": result.warnings,
+        "minutes": round(minutes, 2),
+        "source": run.get("source", ""),
+    }
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int, str] | None = None) -> str:
+    """One row per image; numbers to four places, so that the text is the same wherever the labels are."""
+    given = cluster_names or {}
+    numbers = zip(a.confidence, a.margin, a.agreement, a.outlier, strict=True)
+    rows = [
+        (name, int(label), given.get(int(label), ""), *(f"{x:.4f}" for x in row), "ok" if row[2] >= UNSURE else "unsure")
+        for name, label, row in zip(names, a.labels, numbers, strict=True)
+    ]
+    return csv_text(COLUMNS, rows)
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write aside and rename: a reader, or the next run, never meets half a file."""
+    aside = path.with_name(path.name + ".part")
+    with open(aside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
+
+
+def read_names(folder: Path) -> dict[int, str]:
+    """names.json, if the user gave the clusters names: {"0": "birds", ...}."""
+    path = folder / "names.json"
+    if not path.exists():
+        return {}
+    try:
+        return {int(k): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (ValueError, AttributeError):
+        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
+
+
+def environment(config: Config) -> dict[str, str]:
+    return {
+        "concurl": concurl.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "device": str(Arithmetic.of(config)),
+        "system": f"{platform.system()} {platform.machine()}",
+        "command": " ".join(["concurl", *sys.argv[1:]]),
+    }
+
+
+def config_of(folder: Path) -> Config:
+    path = folder / "config.json"
+    if not path.exists():
+        raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
+    return Config.from_json(path)
+
+
+def model_of(folder: Path, device: str = "auto") -> TrainedModel:
+    """The model of a run's folder, or of a model folder itself."""
+    inner = folder / "model"
+    trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device))
+    arithmetic = Arithmetic.of(trained.config.replace(device=device))
+    return dataclasses.replace(trained, autocast=arithmetic.autocast)

@@ -1,0 +1,54 @@
+"""Where and in which arithmetic a run computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from concurl.config import Config
+from concurl.errors import UserError
+
+WORTH_COMPILING = 2_000  # steps; compiling costs up to a minute
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The device, the autocast type (None: plain float32) and whether to compile."""
+
+    device: torch.device
+    autocast: torch.dtype | None
+    compile: str
+
+    @classmethod
+    def of(cls, config: Config) -> Arithmetic:
+        device = choose_device(config.device)
+        half = config.precision == "bfloat16" or (
+            config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+        )
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high" if half else "highest")
+            torch.backends.cudnn.benchmark = half
+        return cls(device, torch.bfloat16 if half else None, config.compile)
+
+    def compiled(self, total_steps: int) -> bool:
+        return self.compile == "on" or (self.compile == "auto" and total_steps >= WORTH_COMPILING)
+
+    def __str__(self) -> str:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
+        return f"{name}, {'bfloat16' if self.autocast else 'float32'}"
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; auto is the first GPU, or the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device={name!r}: choose auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device={name!r}: choose auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device={name!r}: this machine shows torch {torch.cuda.device_count()} GPUs; use --device cpu")
+    return device

@@ -1,0 +1,66 @@
+"""The fast form of a step on a GPU: compiled kernels, and the whole step replayed as one CUDA graph."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from concurl.training.step import Step
+
+log = logging.getLogger("concurl")
+
+WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
+
+
+def compile_step(step: Step) -> None:
+    """Let torch.compile fuse the views and the losses, forward and backward."""
+    step.views = torch.compile(step.views, dynamic=False)
+    step.losses = torch.compile(step.losses, dynamic=False)  # type: ignore[method-assign]
+
+
+class CapturedStep:
+    """A Step that is recorded once and then replayed: one launch instead of hundreds.
+
+    The first steps, and the first after clustering begins (the step changes its form there), are taken plainly;
+    they are ordinary steps of training. Recording itself executes nothing.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._form: bool | None = None
+        self._plain_steps = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._stream = torch.cuda.Stream()
+        self._inputs: tuple[Tensor, ...] = ()
+        self._losses: Tensor | None = None
+
+    def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
+        if clustering is not self._form:
+            self._form, self._plain_steps, self._graph, self._losses = clustering, 0, None, None
+        if self._plain_steps < WARM_UP:
+            self._plain_steps += 1
+            return self._plainly(images, ids, number, settings, clustering)
+        if self._graph is None:
+            self._record(images, ids, number, settings, clustering)
+        assert self._graph is not None and self._losses is not None
+        for static, given in zip(self._inputs, (images, ids, number, settings), strict=True):
+            static.copy_(given, non_blocking=True)
+        self._graph.replay()
+        return self._losses.clone()
+
+    def _plainly(self, *args: Tensor | bool) -> Tensor:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            losses = self.step(*args)  # type: ignore[arg-type]
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return losses
+
+    def _record(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> None:
+        self._inputs = tuple(t.clone() for t in (images, ids, number, settings))
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._losses = self.step(*self._inputs, clustering)
+        self._graph = graph

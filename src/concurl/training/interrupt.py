@@ -1,0 +1,40 @@
+"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from concurl.errors import RunError
+
+
+class Interrupted(RunError):
+    """The run was asked to stop and is saved; the command line exits with 128 + the signal's number."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message, 128 + number)
+
+
+class SignalWatch:
+    """Within its `with` block, remembers the signal that asked the run to stop."""
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalWatch:
+        if threading.current_thread() is threading.main_thread():  # Python only lets this thread set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.caught == signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.caught = number

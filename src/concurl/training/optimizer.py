@@ -1,0 +1,58 @@
+"""The update rule: Adam as in the paper, AdamW or SGD, with the predictor on its own learning rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from concurl.config import Config
+from concurl.network.model import Model
+
+
+def make_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
+    """Groups: decayed weights, everything else (biases, norms, prototypes), and the predictor's two alike.
+
+    The learning rate is a tensor on the device, so that changing it needs neither a host round trip nor a new graph.
+    """
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            predictor = name.startswith("predictor.")
+            decayed = parameter.dim() > 1 and name != "prototypes"
+            groups.setdefault((predictor, decayed), []).append(parameter)
+    device = model.prototypes.device
+    settings: list[dict[str, Any]] = [
+        {
+            "params": parameters,
+            "lr": torch.tensor(config.learning_rate, device=device),
+            "weight_decay": config.weight_decay if decayed else 0.0,
+            "factor": config.predictor_lr if predictor else 1.0,
+        }
+        for (predictor, decayed), parameters in groups.items()
+    ]
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(settings, momentum=config.momentum, fused=True)
+    rule = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return rule(settings, fused=True, capturable=device.type == "cuda")
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: Tensor) -> None:
+    for group in optimizer.param_groups:
+        group["lr"].copy_(learning_rate * group["factor"])
+
+
+def tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state as named tensors, for a checkpoint without pickle."""
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": value for index, entry in state.items() for name, value in entry.items()}
+
+
+def load_tensors(optimizer: torch.optim.Optimizer, named: dict[str, Tensor]) -> None:
+    whole = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in named.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})

@@ -1,0 +1,66 @@
+"""What changes over the steps: learning rate, tau_B and the weights of the losses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from concurl.config import Config
+
+
+class Settings(NamedTuple):
+    """The values of one step; floats here, 0-dimensional tensors on the device during training."""
+
+    learning_rate: float | Tensor
+    tau_b: float | Tensor
+    alpha: float | Tensor
+    beta: float | Tensor
+    gamma: float | Tensor
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The course of a run of `total_steps`."""
+
+    config: Config
+    total_steps: int
+
+    @property
+    def cluster_step(self) -> int:
+        """First step in which L2 and L3 act; `total_steps` if they never do."""
+        return round(self.config.cluster_start * self.total_steps) if self.config.clusters else self.total_steps
+
+    def at(self, step: int) -> Settings:
+        c, progress = self.config, step / self.total_steps
+        return Settings(self._learning_rate(progress), self._tau_b(progress), c.alpha, *self._cluster_weights(step))
+
+    def table(self, first: int, last: int) -> Tensor:
+        """The settings of the steps first..last-1, one row each: float32 (n, 5)."""
+        return torch.tensor([self.at(step) for step in range(first, last)], dtype=torch.float32)
+
+    def _learning_rate(self, progress: float) -> float:
+        c = self.config
+        if progress < c.warmup:
+            return c.learning_rate * progress / c.warmup
+        if c.schedule == "constant":
+            return c.learning_rate
+        rest = (progress - c.warmup) / max(1e-12, 1 - c.warmup)
+        return c.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
+
+    def _tau_b(self, progress: float) -> float:
+        c = self.config
+        if c.tau_b_end is None:
+            return c.tau_b
+        return c.tau_b_end - (c.tau_b_end - c.tau_b) * 0.5 * (1 + math.cos(math.pi * progress))
+
+    def _cluster_weights(self, step: int) -> tuple[float, float]:
+        since = step - self.cluster_step
+        if since < 0:
+            return 0.0, 0.0
+        ramp = self.config.cluster_ramp * self.total_steps
+        share = min(1.0, (since + 1) / ramp) if ramp >= 1 else 1.0
+        return self.config.beta * share, self.config.gamma * share

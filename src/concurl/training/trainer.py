@@ -1,0 +1,213 @@
+"""The loop. For every batch of every epoch: a Step; in between: the start of clustering, checkpoints, the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from concurl.config import Config
+from concurl.data.batches import epoch_order
+from concurl.data.feed import make_feed
+from concurl.errors import RunError, UserError
+from concurl.network.model import Model
+from concurl.objective.ensemble import draw_transforms
+from concurl.objective.kmeans import spherical_kmeans
+from concurl.objective.queue import EmbeddingQueue
+from concurl.training.checkpoint import load_newest, save_checkpoint
+from concurl.training.device import Arithmetic
+from concurl.training.graph import CapturedStep, compile_step
+from concurl.training.health import Health
+from concurl.training.interrupt import Interrupted, SignalWatch
+from concurl.training.monitor import Judge, Monitor
+from concurl.training.optimizer import load_tensors, make_optimizer, tensors
+from concurl.training.runlog import MetricsFile, Progress
+from concurl.training.schedule import Schedule
+from concurl.training.step import Step, Views
+from concurl.views.views import Views as PresetViews
+
+log = logging.getLogger("concurl")
+
+
+class Trainer:
+    """Trains a Model on images, as `config` says; all it holds between two steps goes into a checkpoint."""
+
+    def __init__(
+        self,
+        config: Config,  # settled: no None left
+        images: NDArray[np.uint8],  # (N, 3, H, W)
+        *,
+        folder: Path | None = None,  # where checkpoints and metrics go; None: nowhere
+        encoder: nn.Module | None = None,
+        views: Views | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        assert config.batch_size is not None and config.epochs is not None, "settle the config first"
+        self.config, self.folder = config, folder
+        self.arithmetic = Arithmetic.of(config)
+        device = self.arithmetic.device
+        self.feed = make_feed(images, device)
+        self.n_images = len(images)
+        self.steps_per_epoch = self.n_images // config.batch_size
+        self.schedule = Schedule(config, config.epochs * self.steps_per_epoch)
+
+        with torch.random.fork_rng(devices=[]):  # weights from the seed, whatever the caller drew before
+            torch.manual_seed(config.seed)
+            self.model = Model(config, encoder)
+        self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.A = draw_transforms(
+            config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, config.seed
+        ).to(device)
+        self.queue = EmbeddingQueue(config.queue_size, config.embedding_dim).to(device)
+        self.optimizer = make_optimizer(config, self.model)
+        self.step = 0
+        self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
+        self.seconds = 0.0  # of training, over all sittings
+
+        self.take_step = self._fast_form(
+            Step(
+                config, self.model, self.optimizer, self.A, self.queue, views or PresetViews(config), self.arithmetic.autocast
+            )
+        )
+        self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
+        self.metrics = MetricsFile(folder)
+        self.health = Health(config)
+
+    def fit(self) -> Model:
+        """Train from wherever the run stands to its end."""
+        assert self.config.epochs is not None
+        log.info("training on %s: %s", self.arithmetic, self.feed.description)
+        self.model.train()
+        self._begun = self._saved = time.monotonic()
+        progress = Progress("train", self.schedule.total_steps, "steps", self.step)
+        with SignalWatch() as self._signals:
+            for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
+                self._epoch(epoch, progress)
+        progress.close()
+        self.save()
+        return self.model
+
+    def _epoch(self, epoch: int, progress: Progress) -> None:
+        c, device = self.config, self.arithmetic.device
+        assert c.batch_size is not None
+        first, end = self.step, (epoch + 1) * self.steps_per_epoch
+        order = epoch_order(c.seed, epoch, self.n_images)
+        order = order[(first - epoch * self.steps_per_epoch) * c.batch_size : self.steps_per_epoch * c.batch_size]
+        settings = self.schedule.table(first, end).to(device)
+        numbers = torch.arange(first, end, device=device)
+        started, clock = time.monotonic(), self.step
+
+        for index, (images, ids) in enumerate(self.feed.batches(order, c.batch_size)):
+            if self.step == self.schedule.cluster_step:
+                self._start_clustering()
+            clustering = self.step >= self.schedule.cluster_step
+            self.totals += self.take_step(images, ids, numbers[index], settings[index], clustering)
+            self.step += 1
+            progress.advance(1)
+            self._save_if_due()
+
+        row = self._row(epoch, (self.step - clock) * c.batch_size / (time.monotonic() - started))
+        self.totals.zero_()
+        self.metrics.append(row)
+        self.health.look(row)
+
+    @torch.no_grad()
+    def _start_clustering(self) -> None:
+        """Prototypes by k-means on z if asked for, and a queue that is not empty."""
+        if self.config.prototype_init == "random" and not self.queue.size:
+            return
+        z, _ = self.monitor.embeddings(self.model)
+        if self.config.prototype_init == "kmeans":
+            centres, _ = spherical_kmeans(z, self.config.n_clusters, seed=self.config.seed)
+            self.model.prototypes.copy_(centres)
+        self.queue.fill(z)
+
+    def _row(self, epoch: int, images_per_second: float) -> dict[str, Any]:
+        """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""
+        steps = self.step - epoch * self.steps_per_epoch
+        loss, l1, l2, l3 = (self.totals / steps).tolist()
+        clustering = self.step > self.schedule.cluster_step
+        if not np.isfinite(loss):
+            raise RunError(
+                f"the loss is not finite in epoch {epoch} (before step {self.step}): the last checkpoint is kept; "
+                "lower learning_rate or set precision to float32, and resume from it"
+            )
+        now = self.schedule.at(self.step - 1)
+        row: dict[str, Any] = {
+            "epoch": epoch,
+            "step": self.step,
+            "minutes": round(self._minutes(), 3),
+            "loss": loss,
+            "l1": l1 if self.config.alpha > 0 else None,
+            "l2": l2 if clustering and self.config.beta > 0 else None,
+            "l3": l3 if clustering and self.config.gamma > 0 else None,
+            "learning_rate": now.learning_rate,
+            "tau_b": now.tau_b,
+            "images_per_second": round(images_per_second, 1),
+        }
+        last = self.step == self.schedule.total_steps
+        if last or (epoch + 1) % self.config.monitor_every == 0:
+            row.update(self.monitor.look(self.model, clustering))
+        return row
+
+    # ---- stopping and going on --------------------------------------------------------------------------
+
+    def resume(self) -> bool:
+        """Go on from the newest sound checkpoint; False if there is none."""
+        found = None if self.folder is None else load_newest(self.folder / "checkpoints")
+        if found is None:
+            return False
+        state, facts = found
+        if facts["config"] != self.config.to_json():
+            raise UserError(f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json")
+        self.model.load_state_dict(_under("model", state))
+        self.queue.load_state_dict(_under("queue", state))
+        load_tensors(self.optimizer, _under("optimizer", state))
+        self.A.copy_(state["A"])
+        self.totals.copy_(state["totals"])
+        self.step, self.seconds = facts["step"], facts["seconds"]
+        self.metrics.rewind(self.step // self.steps_per_epoch)
+        for row in self.metrics.rows:
+            self.health.look(row)
+        return True
+
+    def save(self) -> None:
+        if self.folder is None:
+            return
+        state = {"A": self.A, "totals": self.totals}
+        state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
+        state |= {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
+        state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
+        facts = {"config": self.config.to_json(), "step": self.step, "seconds": 60 * self._minutes()}
+        save_checkpoint(self.folder / "checkpoints", self.step, state, facts)
+        self._saved = time.monotonic()
+
+    def _save_if_due(self) -> None:
+        asked = self._signals.caught
+        if asked is None and time.monotonic() - self._saved < 60 * self.config.checkpoint_minutes:
+            return
+        if bool(torch.isfinite(self.totals).all()):  # a diverged state must not replace a good one
+            self.save()
+        if asked is not None:
+            where = f"; go on with: concurl fit --resume -o {self.folder}" if self.folder else ""
+            raise Interrupted(asked, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
+
+    def _minutes(self) -> float:
+        return (self.seconds + time.monotonic() - self._begun) / 60
+
+    def _fast_form(self, step: Step) -> Step | CapturedStep:
+        if self.arithmetic.device.type != "cuda" or not self.arithmetic.compiled(self.schedule.total_steps):
+            return step
+        compile_step(step)
+        return CapturedStep(step)
+
+
+def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = prefix + "."
+    return {name[len(start) :]: tensor for name, tensor in state.items() if name.startswith(start)}

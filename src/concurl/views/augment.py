@@ -1,0 +1,153 @@
+"""The batched operations: every image with its own parameters, and no loop over images.
+
+Images are float32 in [0, 1] and lie as (B, H, 3, W), rows before channels: resampling the columns is then
+one bmm and resampling the rows another, with no copy between them, and `normalise` goes back to (B, 3, H, W)
+in a pass that it makes anyway. Parameters are (B,) tensors. All of it is arithmetic on fixed shapes, with no
+indexing by data and no waiting for the device: it compiles into few kernels and a CUDA graph can capture it.
+Eagerly on a CPU, fresh memory costs more than arithmetic: hence the operations in place on temporaries.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MEAN = (0.485, 0.456, 0.406)  # ImageNet's, as in the paper
+STD = (0.229, 0.224, 0.225)
+
+
+def from_uint8(images: Tensor) -> Tensor:
+    """uint8 (B, 3, H, W) -> float32 (B, H, 3, W) in [0, 1]."""
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(f"images: uint8 (B, 3, H, W) is needed, not {images.dtype} {tuple(images.shape)}")
+    return images.transpose(1, 2).contiguous().to(torch.float32) / 255
+
+
+# ---- geometry ----------------------------------------------------------------------------------------------
+
+
+def resampling_matrix(
+    start: Tensor, length: Tensor, n_in: int, n_out: int, flip: Tensor | None = None
+) -> Tensor:
+    """The matrix (B, n_out, n_in) that cuts `length` pixels of a line from `start` on and makes them n_out.
+
+    Bilinear, and antialiased where it shrinks: F.interpolate(crop, n_out, mode="bilinear", antialias=True).
+    A hat as wide as an output pixel, but never narrower than an input pixel, lies around each output's place.
+    """
+    i = torch.arange(n_out, device=start.device)
+    j = torch.arange(n_in, device=start.device)
+    if flip is not None:
+        i = torch.where(flip[:, None], n_out - 1 - i, i)  # (B, n_out)
+    start, length = start[:, None, None], length[:, None, None]
+    step = length / n_out
+    place = start + (i[..., None] + 0.5) * step - 0.5  # (B, n_out, 1), in pixels of the input
+    hat = (1 - (j - place).abs_() / step.clamp(min=1)).clamp_(min=0)
+    hat = hat * ((j >= start) & (j < start + length))
+    return hat / hat.sum(-1, keepdim=True)
+
+
+def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Both directions: (B, H, 3, W) by (B, S, H) and (B, S, W) -> (B, S, 3, S)."""
+    batch, height = x.shape[:2]
+    x = x.flatten(1, 2) @ columns.mT  # (B, 3H, W) @ (B, W, S)
+    x = rows @ x.view(batch, height, -1)  # (B, S, H) @ (B, H, 3S)
+    return x.view(batch, rows.shape[1], 3, -1)
+
+
+def warp(x: Tensor, theta: Tensor, size: int, padding: str) -> Tensor:
+    """An affine map (B, 2, 3) of the view's coordinates to the image's, both from -1 to 1 -> (B, S, 3, S)."""
+    grid = F.affine_grid(theta, [len(x), 3, size, size], align_corners=False)
+    x = F.grid_sample(x.transpose(1, 2), grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    return x.transpose(1, 2)
+
+
+# ---- colour: torchvision's ColorJitter, which kornia's follows --------------------------------------------
+
+
+def luma(x: Tensor) -> Tensor:
+    """(B, H, 3, W) -> (B, H, 1, W), ITU-R 601 as everyone does."""
+    r, g, b = x.unbind(2)
+    return (0.299 * r + 0.587 * g + 0.114 * b).unsqueeze(2)
+
+
+def brightness(x: Tensor, factor: Tensor) -> Tensor:
+    return (x * _per_image(factor)).clamp_(0, 1)
+
+
+def contrast(x: Tensor, factor: Tensor) -> Tensor:
+    return torch.lerp(luma(x).mean((1, 2, 3), keepdim=True), x, _per_image(factor)).clamp_(0, 1)
+
+
+def saturation(x: Tensor, factor: Tensor) -> Tensor:
+    return torch.lerp(luma(x), x, _per_image(factor)).clamp_(0, 1)
+
+
+def hue(x: Tensor, turns: Tensor) -> Tensor:
+    """Turn the hue circle and keep HSV's value and saturation.
+
+    Around the circle a channel is a plateau at the largest of r, g, b, a third of a turn wide, a ramp down
+    over a sixth, a floor at the smallest and a ramp up; red's plateau is centred at 0, green's at 1/3, blue's
+    at 2/3. So HSV and its six cases are not needed: each channel is read off that curve at the turned hue.
+    """
+    r, g, b = x.unbind(2)
+    top, bottom = torch.maximum(torch.maximum(r, g), b), torch.minimum(torch.minimum(r, g), b)
+    height = top - bottom
+    sixth = 1 / (6 * height.clamp(min=1e-12))  # a gray pixel's curve is flat: there any hue will do
+    seen = torch.where(
+        top == r, (g - b) * sixth, torch.where(top == g, (b - r) * sixth + 1 / 3, (r - g) * sixth + 2 / 3)
+    )
+    centre = torch.arange(3, device=x.device)[:, None] / 3
+    away = (seen + turns[:, None, None]).unsqueeze(2) - centre  # (B, H, 3, W)
+    away.sub_(away.round()).abs_()  # the short way round, at most half a turn
+    return top.unsqueeze(2) - away.mul_(6).sub_(1).clamp_(0, 1).mul_(height.unsqueeze(2))
+
+
+def drop_colour(x: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(_per_image(chosen), luma(x), x)
+
+
+def solarise(x: Tensor, chosen: Tensor) -> Tensor:
+    return torch.where(_per_image(chosen) & (x >= 0.5), 1 - x, x)
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values[:, None, None, None]
+
+
+# ---- filters -----------------------------------------------------------------------------------------------
+
+
+def blur_matrix(sigma: Tensor, kernel: int, size: int) -> Tensor:
+    """The matrix (B, S, S) that blurs a line of S pixels, its ends reflected; a sigma near 0: the identity.
+
+    Pixel j is met at its own place and at its two mirror images, and every tap falls on one of the three, so
+    that the sum of a row is the sum of the kernel.
+    NOTE: a line can be reflected once only, so a kernel of more than 2S - 1 pixels is cut to that.
+    """
+    radius = min(kernel // 2, size - 1)
+    j = torch.arange(size, device=sigma.device)
+    i = j[:, None]
+
+    def tap(distance: Tensor) -> Tensor:  # (S, S) -> (B, S, S)
+        exponent = -distance.square() / (2 * sigma.square()[:, None, None])
+        # e^-50 adds nothing to a float32, and what lies below runs into denormals, on which a CPU is slow
+        return exponent.clamp_(min=-50).exp_() * (distance.abs() <= radius)
+
+    # the end pixels are their own mirror images and must not be met twice
+    weight = tap(i - j) + tap(i + j) * (j > 0) + tap(2 * (size - 1) - i - j) * (j < size - 1)
+    return weight / weight.sum(-1, keepdim=True)
+
+
+def normalise(x: Tensor) -> Tensor:
+    """(B, H, 3, W) in [0, 1] -> (B, 3, H, W) in ImageNet's standard units."""
+    planes = zip(x.unbind(2), MEAN, STD, strict=True)
+    return torch.stack([(plane - mean) / std for plane, mean, std in planes], dim=1)
+
+
+def sobel(x: Tensor) -> Tensor:
+    """(B, 3, H, W) -> (B, 2, H, W): the luma's slopes along columns and rows, per pixel; borders repeated."""
+    gray = F.pad(luma(x.transpose(1, 2)).transpose(1, 2), (1, 1, 1, 1), mode="replicate")
+    down = (gray[..., :-2, :] + 2 * gray[..., 1:-1, :] + gray[..., 2:, :]) / 8  # (B, 1, H, W + 2)
+    along = (gray[..., :-2] + 2 * gray[..., 1:-1] + gray[..., 2:]) / 8  # (B, 1, H + 2, W)
+    return torch.cat([down[..., 2:] - down[..., :-2], along[..., 2:, :] - along[..., :-2, :]], dim=1)

@@ -1,0 +1,128 @@
+"""What a domain may do to its images: one `ViewSpec` for each of the two views, from the options."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from concurl.config import Config
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """Every parameter of one view. The defaults do nothing but bring the image's central square to `size`."""
+
+    size: int
+    """Side of the view in pixels."""
+
+    # ---- geometry -----------------------------------------------------------------------------------------
+    crop_min: float = 1.0
+    """Smallest share of the area that a crop keeps; the share is uniform up to 1. 1: no crop."""
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Width over height of the crop, log-uniform."""
+    flip: float = 0.0
+    """Probability of exchanging left and right."""
+    vertical_flip: float = 0.0
+    """Probability of exchanging top and bottom."""
+    rotation: float = 0.0
+    """Largest angle in radians, either way."""
+    quarter_turns: float = 0.0
+    """Probability of rounding the angle to a quarter turn, which needs no pixels from beyond the border."""
+    scale: tuple[float, float] = (1.0, 1.0)
+    """Magnification of the content, uniform."""
+    shear: float = 0.0
+    """Largest slant, either way, as columns per row."""
+    shift: float = 0.0
+    """Largest shift along each axis, either way, as a share of the side."""
+    padding: Literal["border", "reflection"] = "border"
+    """What a rotated or shifted view sees beyond the image."""
+
+    # ---- colour -------------------------------------------------------------------------------------------
+    jitter: float = 0.0
+    """Probability of the four colour changes that follow, together."""
+    brightness: float = 0.0
+    """Factor from 1 - this to 1 + this, uniform; likewise contrast and saturation."""
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    """Largest turn of the hue circle, either way; 0.5 is the complementary colour."""
+    gray: float = 0.0
+    """Probability of dropping the colours."""
+
+    # ---- after the colours --------------------------------------------------------------------------------
+    blur: float = 0.0
+    """Probability of a Gaussian blur."""
+    blur_kernel: int = 23
+    """Its kernel in pixels, odd."""
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    """Its standard deviation in pixels, uniform."""
+    solarise: float = 0.0
+    """Probability of inverting the bright half of the values."""
+    sobel: bool = False
+    """Replace the colours by the two Sobel gradients."""
+
+    @property
+    def warps(self) -> bool:
+        """Does the geometry need more than rows and columns?"""
+        return bool(self.rotation or self.shear or self.shift) or self.scale != (1.0, 1.0)
+
+    @property
+    def moves(self) -> bool:
+        """Does the geometry change at all from step to step?"""
+        return self.warps or self.crop_min < 1 or bool(self.flip or self.vertical_flip)
+
+
+def view_specs(config: Config) -> tuple[ViewSpec, ViewSpec]:
+    """The two views of `config.preset`, with the user's own crop, blur, solarise and sobel put in."""
+    if config.image_size is None or config.preset is None:
+        raise ValueError(
+            f"image_size={config.image_size}, preset={config.preset}: settle the Config before views are made"
+        )
+    spec = _PRESETS[config.preset](config.image_size)
+    if config.crop_min is not None:
+        spec = dataclasses.replace(spec, crop_min=config.crop_min)
+    if config.blur_kernel == 0:
+        spec = dataclasses.replace(spec, blur=0.0)
+    elif config.blur_kernel is not None:  # asking for a kernel asks for blur, also where the preset has none
+        spec = dataclasses.replace(spec, blur=1.0, blur_kernel=config.blur_kernel)
+    spec = dataclasses.replace(spec, sobel=config.sobel)
+    # the paper blurs view 1 always and view 2 every other time; BYOL solarises view 2 only
+    return spec, dataclasses.replace(spec, blur=spec.blur / 2, solarise=config.solarise)
+
+
+def _natural(size: int) -> ViewSpec:
+    """The paper's. NOTE: it gives no jitter strengths; these are BYOL's, which it follows."""
+    return ViewSpec(
+        size,
+        crop_min=0.08,
+        flip=0.5,
+        jitter=0.8,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.2,
+        hue=0.1,
+        gray=0.2,
+        blur=1.0,
+    )
+
+
+def _small(size: int) -> ViewSpec:
+    """About 32 px: blur would leave nothing to see, and the stronger saturation is what CIFAR recipes use."""
+    return dataclasses.replace(_natural(size), saturation=0.4, blur=0.0)
+
+
+def _gray(size: int) -> ViewSpec:
+    """Digits, letters, sketches: mirrored or cropped they may be others. Their paper goes on at the edge."""
+    return ViewSpec(size, rotation=0.3, scale=(0.75, 1.15), shear=0.2, shift=0.1, padding="border")
+
+
+def _free(size: int) -> ViewSpec:
+    """Seen from above or through a microscope: no up, no down. Half the angles stay off the interpolation."""
+    return dataclasses.replace(
+        _natural(size), vertical_flip=0.5, rotation=math.pi, quarter_turns=0.5, padding="reflection"
+    )
+
+
+_PRESETS = {"natural": _natural, "small": _small, "gray": _gray, "free": _free, "none": ViewSpec}

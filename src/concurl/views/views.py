@@ -1,0 +1,63 @@
+"""Two random views of a batch, and the one view that is not random."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from concurl.config import Config
+from concurl.views import augment
+from concurl.views.dice import dice
+from concurl.views.draw import COLUMNS, random_view
+from concurl.views.presets import view_specs
+
+
+class Views:
+    """`views(images, ids, step)`: two views of a uint8 batch, by nothing but seed, step and id.
+
+    It holds no tensors, waits for nothing, and goes through torch.compile(fullgraph=True) as it is.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.specs = view_specs(config)
+        self.seed = config.seed
+
+    @property
+    def channels(self) -> int:
+        return 2 if self.specs[0].sobel else 3
+
+    def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, Tensor]:
+        """uint8 (B, 3, H, W), int64 (B,), int64 () -> two of float32 (B, channels, S, S)."""
+        # an autocast around the training step would round the pixels to bfloat16 in the matrix products
+        with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+            x = augment.from_uint8(images)
+            x1, x2 = (
+                random_view(x, spec, dice(self.seed, step, ids, view, COLUMNS))
+                for view, spec in enumerate(self.specs)
+            )
+        return x1, x2
+
+
+def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
+    """The centre of each image, for labelling: uint8 (B, 3, H, W) -> float32 (B, 3 or 2, S, S).
+
+    The smaller edge goes to S; above 128 px to S * 256 / 224, as the paper does for its 224 px sets.
+    """
+    edge = round(image_size * 256 / 224) if image_size > 128 else image_size
+    height, width = images.shape[2:]
+    with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+        x = augment.from_uint8(images)
+        if not height == width == edge == image_size:
+            rows, columns = (
+                _centre(n, n * edge // min(height, width), image_size, images.device) for n in (height, width)
+            )
+            x = augment.resample(x, rows, columns)
+        x = augment.normalise(x)
+        return augment.sobel(x) if sobel else x
+
+
+def _centre(n_in: int, n_resized: int, n_out: int, device: torch.device) -> Tensor:
+    """The matrix (1, n_out, n_in) of a resize to n_resized of which the middle n_out are kept."""
+    start, length = torch.zeros(1, device=device), torch.full((1,), float(n_in), device=device)
+    first = round((n_resized - n_out) / 2)
+    return augment.resampling_matrix(start, length, n_in, n_resized)[:, first : first + n_out]

@@ -1,0 +1,89 @@
+"""STL-10's binary files, written pixel by pixel as the publisher describes them, and read back exactly."""
+
+from __future__ import annotations
+
+import tarfile
+
+import numpy as np
+import pytest
+
+from concurl.data import stl
+from concurl.data.benchmarks import load_benchmark
+from concurl.errors import UserError
+
+SMALL = {"train": 3, "test": 2, "unlabelled": 4}
+LABELS = {"train": [1, 10, 4], "test": [7, 2]}
+
+
+def make_images(split: str) -> np.ndarray:
+    return np.random.default_rng(SMALL[split]).integers(0, 256, (SMALL[split], 3, 96, 96), np.uint8)
+
+
+def column_by_column(images: np.ndarray) -> bytes:
+    pixels = images.tolist()
+    return bytes(channel[y][x] for image in pixels for channel in image for x in range(96) for y in range(96))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(stl, "RECORDS", SMALL)
+    monkeypatch.setattr(stl, "_CHUNK", 2)  # so that the last chunk is not a whole one
+    folder = tmp_path / "stl10_binary"
+    folder.mkdir()
+    for split, file in (("train", "train"), ("test", "test"), ("unlabelled", "unlabeled")):
+        (folder / f"{file}_X.bin").write_bytes(column_by_column(make_images(split)))
+    for split, labels in LABELS.items():
+        (folder / f"{split}_y.bin").write_bytes(bytes(labels))
+    (folder / "class_names.txt").write_text("\n".join(stl.CLASSES) + "\n")
+    return folder
+
+
+def pack(folder):
+    with tarfile.open(folder.parent / "stl10_binary.tar.gz", "w:gz") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, f"./stl10_binary/{path.name}")
+            path.unlink()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("split", "parts"),
+    [
+        (None, ["train", "test"]),
+        ("train", ["train"]),
+        ("test", ["test"]),
+        ("unlabelled", ["unlabelled"]),
+        ("unlabeled", ["unlabelled"]),
+        ("train+test+unlabelled", ["train", "test", "unlabelled"]),
+    ],
+)
+def test_pixels_and_labels_are_the_written_ones(folder, split, parts, packed):
+    if packed:
+        pack(folder)
+    read = load_benchmark("stl10", folder.parent, split=split)
+    assert (read.images.images == np.concatenate([make_images(part) for part in parts])).all()
+    labels = [np.array(LABELS[part]) - 1 if part in LABELS else np.full(SMALL[part], -1) for part in parts]
+    assert (read.labels == np.concatenate(labels)).all()
+    assert list(read.images.names) == [f"stl10/{part}/{i:05d}" for part in parts for i in range(SMALL[part])]
+    assert read.protocol == f"{'+'.join(parts)}, {len(read.labels)} images, 96x96"
+
+
+def test_the_folder_itself_can_be_given(folder):
+    assert len(load_benchmark("stl10", folder).images) == 5
+
+
+def test_official_classes_and_counts(folder, monkeypatch):
+    assert tuple((folder / "class_names.txt").read_text().split()) == stl.CLASSES
+    monkeypatch.undo()
+    assert stl.RECORDS == {"train": 5_000, "test": 8_000, "unlabelled": 100_000}
+    with pytest.raises(UserError, match=r"train_X\.bin: 82,944 bytes found, 138,240,000 expected"):
+        load_benchmark("stl10", folder.parent)
+
+
+def test_wrong_labels_and_sizes_are_named(folder):
+    (folder / "test_y.bin").write_bytes(bytes([0, 5]))
+    with pytest.raises(UserError, match=r"test_y\.bin: label 0 where 1 to 10"):
+        load_benchmark("stl10", folder)
+    (folder / "test_y.bin").write_bytes(bytes([5]))
+    with pytest.raises(UserError, match=r"test_y\.bin: 1 bytes found, 2 expected"):
+        load_benchmark("stl10", folder)
