@@ -56,7 +56,9 @@ class Config:
     cluster_ramp: float = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans"] = "random"
-    """[C] Start of the prototypes: random, or spherical k-means on z when clustering begins."""
+    """[C] Start of the prototypes: random, or spherical k-means on the target's z when clustering begins."""
+    head_init: Literal["random", "projector"] = "random"
+    """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
     # ---- the network ------------------------------------------------------------------------------------
     encoder: EncoderName | None = "resnet34"
@@ -110,6 +112,9 @@ class Config:
     """Course of the learning rate after the warm-up. NOTE: the paper names none."""
     warmup: float = 0.0
     """Share of training over which the learning rate rises linearly from 0."""
+    cluster_lr: float | None = None
+    """If set, learning rate and tau_b end their course where clustering begins and run through it a second time from
+    there, at this factor of the learning rate."""
     seed: int = 0
     """Seed of everything random: weights, transformations, order, views."""
 
@@ -189,6 +194,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "weight_decay": (0, 100),
     "momentum": (0, 1),
     "warmup": (0, 1),
+    "cluster_lr": (0, 1000),
     "seed": (0, 2**31 - 1),
     "checkpoint_minutes": (0, math.inf),
     "monitor_every": (1, 1_000_000),
@@ -218,6 +224,14 @@ def _check(config: Config) -> None:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:
         raise UserError("alpha=beta=gamma=0: at least one loss must have a weight")
+    if config.head_init == "projector" and (config.cluster_hidden, config.embedding_dim) != (
+        config.projector_hidden,
+        config.projector_dim,
+    ):
+        raise UserError(
+            f"head_init=projector: cluster_hidden={config.cluster_hidden} and embedding_dim={config.embedding_dim} must "
+            f"equal projector_hidden={config.projector_hidden} and projector_dim={config.projector_dim}"
+        )
     if config.transforms == "projection" and config.projection_dim > config.embedding_dim:
         raise UserError(
             f"projection_dim={config.projection_dim}: rows can only be orthogonal up to "

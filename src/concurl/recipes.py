@@ -99,16 +99,19 @@ def modern() -> Config:
         predictor_lr=10.0,
         weight_decay=5e-4,
         schedule="cosine",
-        warmup=0.03,
+        warmup=0.04,
         tau_b=0.99,
         tau_b_end=1.0,
-        cluster_start=0.6,
-        cluster_ramp=0.05,
+        cluster_start=0.75,
+        cluster_lr=0.3,
         prototype_init="kmeans",
+        head_init="projector",
+        cluster_hidden=4096,
         codes_from="target",
         queue_size=3584,
         beta=0.5,
         gamma=0.5,
+        monitor_every=5,
     )
 
 

@@ -225,9 +225,9 @@ def config_of(folder: Path) -> Config:
     return Config.from_json(path)
 
 
-def model_of(folder: Path, device: str = "auto") -> TrainedModel:
+def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:
     """The model of a run's folder, or of a model folder itself."""
     inner = folder / "model"
-    trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device))
+    trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device), encoder=encoder)
     arithmetic = Arithmetic.of(trained.config.replace(device=device))
     return dataclasses.replace(trained, autocast=arithmetic.autocast)

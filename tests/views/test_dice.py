@@ -22,7 +22,7 @@ def reference(seed: int, step: int, image: int, view: int, column: int) -> float
     state = splitmix64(image)
     for word in (seed, step, view):
         state = splitmix64(state + word)
-    return (splitmix64(state + (column + 1) * 0x9E3779B97F4A7C15) >> 40) / 2**24
+    return (splitmix64((state + column + 1) * 0x9E3779B97F4A7C15) >> 40) / 2**24
 
 
 def test_the_plain_splitmix64_gives_the_published_numbers():

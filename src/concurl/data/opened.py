@@ -35,12 +35,14 @@ def open_source(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Opened:
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
+    size = None if image_size is None else stored_size(image_size)
     if isinstance(source, str) and source in BENCHMARKS:
-        size = None if image_size is None else stored_size(image_size)
         found = load_benchmark(source, data_dir, image_size=size, limit=limit)
         return Opened(found.images, found.labels, found.classes, found.protocol)
-    size = None if image_size is None else stored_size(image_size)
     images = read_source(source, size, cache=cache, progress=progress)
-    if limit is not None:
-        images = ImageSet(images.images[:limit], list(images.names)[:limit], images.skipped, images.facts)
+    if limit is not None and limit < len(images):
+        from concurl.data.batches import sample  # torch comes with it: not before it is needed
+
+        chosen = sample(0, len(images), limit).numpy()
+        images = ImageSet(images.images[chosen], [images.names[i] for i in chosen], images.skipped, images.facts)
     return Opened(images)

@@ -18,8 +18,8 @@ _SAMPLE = 1000
 def choose_size(sizes: Sequence[tuple[int, int]]) -> int:
     """The working size for images of these (width, height).
 
-    It is the largest of SIZES that does not exceed the median shorter side, and at least 32: so at most half of
-    the images have to be blown up.
+    It is the largest of SIZES that does not exceed the median shorter side, and at least 32: so at most half
+    of the images have to be blown up.
 
     >>> choose_size([(640, 480), (100, 120), (130, 400)])
     128

@@ -41,8 +41,8 @@ def read_source(
 ) -> ImageSet:
     """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
 
-    size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the views
-        that goes with it is then in facts["image_size"].
+    size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the
+        views that goes with it is then in facts["image_size"].
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for every core, 0 for none but this one, without their protection.
     exclude: folders that are not entered, such as the run's own.
@@ -91,26 +91,24 @@ def _read(
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
     slot = find_slot(folder, listing, size=size, background=background, keep_duplicates=keep_duplicates)
-    pack = open_pack(slot)
-    if pack is not None:
-        return _image_set(pack, listing, size, packed="before")
+    if (pack := open_pack(slot)) is not None:
+        return _image_set(pack, listing, size, reused=True)
     with locked(slot):
-        pack = open_pack(slot)  # another process may have made it while this one waited
-        if pack is None:
-            side = size or stored_size(choose_size(measure_sizes(listing, workers)))
-            results = inspect(
-                listing,
-                side,
-                background=background,
-                keep_duplicates=keep_duplicates,
-                workers=workers,
-                progress=progress,
-            )
-            write_pack(slot, side, len(listing), _records(results, listing))
-            pack = open_pack(slot)
-            if pack is None:
-                raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
-        return _image_set(pack, listing, size, packed="now")
+        if (pack := open_pack(slot)) is not None:  # another process made it while this one waited
+            return _image_set(pack, listing, size, reused=True)
+        side = size or stored_size(choose_size(measure_sizes(listing, workers)))
+        results = inspect(
+            listing,
+            side,
+            background=background,
+            keep_duplicates=keep_duplicates,
+            workers=workers,
+            progress=progress,
+        )
+        write_pack(slot, side, len(listing), _records(results, listing))
+        if (pack := open_pack(slot)) is None:
+            raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
+        return _image_set(pack, listing, size, reused=False)
 
 
 def _records(
@@ -125,7 +123,7 @@ def _records(
         raise _no_images(listing, summary)
 
 
-def _image_set(pack: Pack, listing: Listing, size: int | None, packed: str) -> ImageSet:
+def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
     names, skipped, summary, shorter = [], [], Summary(), []
     for record in pack.rows():
         row = Row(**record)
@@ -148,7 +146,7 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, packed: str) -> I
         "stored_size": side,
         "image_size": next(s for s in SIZES if stored_size(s) == side) if size is None else None,
         "pack": str(pack.slot.pixels),
-        "packed": packed,
+        "pack_reused": reused,
     }
     return ImageSet(pack.images, names, skipped, facts)
 

@@ -5,9 +5,10 @@ SLOT.jsonl with the key, one line for each file of the source (used or not), and
 jsonl comes last and ends with that number, so an interrupted packing leaves nothing that looks finished.
 
 The key sees each file's name, length and time of last change (in nanoseconds), the wanted side, the
-background and the version of the decoder. It does not see contents: those are hashed while packing and kept in
-the rows, but to hash them again would be to read everything again. So a file that is overwritten with as many
-bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the old one.
+background and the version of the decoder. It does not see contents: those are hashed while packing and kept
+in the rows, but to hash them again would be to read everything again. So a file that is overwritten with as
+many bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the
+old one.
 """
 
 from __future__ import annotations

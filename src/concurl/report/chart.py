@@ -101,8 +101,8 @@ def share_chart(
         )
     first, last = shares[0], shares[-1]
     words = (
-        f"From epoch {x[0]:g} to {x[-1]:g} the largest cluster goes from {first.max():.0%} "
-        f"to {last.max():.0%} and the smallest from {first.min():.0%} to {last.min():.0%} of the images looked at."
+        f"From epoch {x[0]:g} to {x[-1]:g} the largest cluster goes from {first.max():.0%} to "
+        f"{last.max():.0%} and the smallest from {first.min():.0%} to {last.min():.0%} of the images."
     )
     svg = _svg(title, words, [frame.axes(percent=True), *parts])
     columns = [
@@ -146,12 +146,15 @@ class _Frame:
                 )
             )
         for tick in _ticks(self.x0, self.x1, 5):
-            if tick == round(tick):
+            if tick == round(tick) and self.right(tick) > _LEFT + 40:  # the axis is named there
                 parts.append(
                     Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
                         min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
                     )
                 )
+        parts.append(
+            Markup('<text class="axis" x="{}" y="{}">epoch</text>').format(_LEFT, HEIGHT - _BOTTOM + 18)
+        )
         return Markup("").join(parts)
 
     def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:

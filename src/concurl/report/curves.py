@@ -52,14 +52,13 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
         _sizes(facts, colours),
         line_chart(
             "scores",
-            "Scores against the labels",
-            "Labels were only looked at to draw this; training never sees them.",
+            "Scores over training",
+            "On the images that were looked at after an epoch.",
             x,
             _scores(facts),
             limits=(0.0, 1.0),
         ),
         one("feature_std", "Spread of the features", "0 is collapse, 1 an even sphere."),
-        one("learning_rate", "Learning rate", "As the schedule set it."),
     ]
     return [chart for chart in found if chart]
 

@@ -25,7 +25,7 @@ class Layout:
 
 
 def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda done, total: None) -> Layout:
-    """t-SNE of the embeddings z (N, d), the same for the same z; the first two principal axes without openTSNE."""
+    """t-SNE of the embeddings z (N, d), the same for the same z; their principal axes without openTSNE."""
     rows = np.random.default_rng(SEED).permutation(len(z))[:MAX_POINTS]
     points = np.nan_to_num(z[rows].astype(np.float64))
     points -= points.mean(axis=0)
@@ -46,10 +46,7 @@ def _tsne(
     try:
         from openTSNE import TSNE
     except ImportError:
-        return (
-            None,
-            "the two principal axes, because openTSNE is missing: pip install 'concurl[report]' draws a clearer one",
-        )
+        return None, "the two principal axes (pip install 'concurl[report]' for a clearer map, by t-SNE)"
     if not np.ptp(points, axis=0).any():
         return None, "the two principal axes, because all embeddings are equal"
     perplexity = min(30.0, (len(points) - 1) / 3)

@@ -32,8 +32,8 @@ class Pair:
 
     one: int
     other: int
-    one_to_other: float
-    other_to_one: float
+    there: float  # of the votes on the images of `one`, those for `other`; never less than `back`
+    back: float
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,13 @@ def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
 
 
 def mixed_up(shares: NDArray[np.float64], most: int = 6, least: float = 0.01) -> list[Pair]:
-    """The pairs of clusters with the most votes for each other, from `least` in the mean of both directions."""
+    """The pairs with the most votes for each other, from `least` in the mean of both directions."""
     both = (shares + shares.T) / 2
     one, other = np.triu_indices(len(shares), 1)
     order = np.argsort(-both[one, other], kind="stable")[:most]
     pairs = [(int(one[i]), int(other[i])) for i in order if both[one[i], other[i]] >= least]
-    return [Pair(i, j, float(shares[i, j]), float(shares[j, i])) for i, j in pairs]
+    ordered = [(i, j) if shares[i, j] >= shares[j, i] else (j, i) for i, j in pairs]
+    return [Pair(i, j, float(shares[i, j]), float(shares[j, i])) for i, j in ordered]
 
 
 def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] | None) -> Matched:

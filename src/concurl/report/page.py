@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 
 MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
 _HERE = Path(__file__).parent
-_SCORES = {"codes": "Codes (the labels)", "p": "Soft assignments p", "vote": "Soft vote of the ensemble"}
+_SCORES = {"codes": "Codes (these clusters)", "p": "Soft assignments p", "vote": "Soft vote of the ensemble"}
 _CITATION = """\
 @inproceedings{regatti2021consensus,
   title     = {Consensus Clustering With Unsupervised Representation Learning},
@@ -51,15 +51,16 @@ def write_report(
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the page about the run in `folder` and return its path (folder/report.html unless `output` says else).
+    """Write the page about the run in `folder`, to folder/report.html unless `output` says else; return its path.
 
-    `images` (N, 3, H, W) are the run's, in the order of assignments.csv; without them the page has no pictures.
+    `images` (N, 3, H, W) come in the order of assignments.csv; without them the page has no pictures.
     `labels` (N,) add scores and a confusion matrix; -1 marks an image without one. `progress` is told
     (stage, done, total), the stages being "map" and "page".
     """
     tell = progress or (lambda stage, done, total: None)
     facts = RunFacts.read(Path(folder))
-    if images is not None and (images.ndim != 4 or images.shape[1] != 3 or len(images) != len(facts.paths)):
+    wanted = (len(facts.paths), 3)
+    if images is not None and (images.ndim != 4 or images.shape[:2] != wanted):
         raise UserError(
             f"images of shape {images.shape} for {len(facts.paths)} rows in {Path(folder) / 'assignments.csv'}; "
             "give the (N, 3, H, W) images that the run was made from, in its order"
@@ -215,7 +216,11 @@ def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
 
 
 def _plain(value: object) -> str:
-    return shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return (
+        "none"
+        if value is None
+        else shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    )
 
 
 def _three(value: Any) -> str:

@@ -52,6 +52,7 @@ def judge(facts: RunFacts) -> Verdict:
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
         Check("watch", "Warning during the run", shown(text)) for text in facts.summary.get("warnings") or ()
     )
+    checks = tuple(sorted(checks, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
@@ -113,7 +114,7 @@ def _health(state: State, checks: tuple[Check, ...]) -> str:
     what = ", ".join(dict.fromkeys(flagged))
     if state == "bad":
         return f"The run is not healthy, do not rely on these clusters yet: {what}."
-    return f"The run is usable, with something to look at: {what}."
+    return f"Look at this before relying on it: {what}."
 
 
 def _losses(facts: RunFacts) -> Check | None:
@@ -170,7 +171,7 @@ def _members(facts: RunFacts) -> Check | None:
         return Check(
             "watch",
             "The ensemble is divided",
-            f"The clusterings of two members share an NMI of only {nmi:.2f}. Train longer, or raise projection_dim.",
+            f"The clusterings of two members share an NMI of only {nmi:.2f}. Train longer.",
         )
     return Check("good", "The ensemble agrees", f"The clusterings of two members share an NMI of {nmi:.2f}.")
 
@@ -185,7 +186,7 @@ def _spread(facts: RunFacts) -> Check | None:
         return Check(
             "bad",
             "Embeddings collapsed",
-            f"All images look alike to the model (spread {spread:.2f} of 1). Raise tau_b, or lower learning_rate.",
+            f"All images look alike to the model (spread {spread:.2f} of 1). Lower learning_rate.",
         )
     return Check(
         "good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is collapse, 1 an even sphere."
@@ -214,7 +215,11 @@ def _files(facts: RunFacts) -> Check | None:
         return None
     share = len(facts.skipped) / (len(facts.skipped) + len(facts.paths))
     text = f"{_count(len(facts.skipped), 'file')} ({percent(share)}) left out; the reasons are listed below."
-    return Check("watch" if share > SKIPPED else "good", "Files were skipped", text)
+    return (
+        Check("watch", "Many files were skipped", text)
+        if share > SKIPPED
+        else Check("good", "Most files were used", text)
+    )
 
 
 def _last(series: NDArray[np.float64]) -> float:

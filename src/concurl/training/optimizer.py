@@ -12,25 +12,26 @@ from concurl.network.model import Model
 
 
 def make_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
-    """Groups: decayed weights, everything else (biases, norms, prototypes), and the predictor's two alike.
+    """Groups: decayed weights and the rest (biases, norms, prototypes); predictor and cluster parts have their own.
 
+    The cluster parts get no gradient before clustering begins, and fused SGD wants a group's momenta to begin together.
     The learning rate is a tensor on the device, so that changing it needs neither a host round trip nor a new graph.
     """
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            predictor = name.startswith("predictor.")
+            part = "cluster" if "cluster_head" in name or name == "prototypes" else name.split(".")[0]
             decayed = parameter.dim() > 1 and name != "prototypes"
-            groups.setdefault((predictor, decayed), []).append(parameter)
+            groups.setdefault((part, decayed), []).append(parameter)
     device = model.prototypes.device
     settings: list[dict[str, Any]] = [
         {
             "params": parameters,
             "lr": torch.tensor(config.learning_rate, device=device),
             "weight_decay": config.weight_decay if decayed else 0.0,
-            "factor": config.predictor_lr if predictor else 1.0,
+            "factor": config.predictor_lr if part == "predictor" else 1.0,
         }
-        for (predictor, decayed), parameters in groups.items()
+        for (part, decayed), parameters in groups.items()
     ]
     if config.optimizer == "sgd":
         return torch.optim.SGD(settings, momentum=config.momentum, fused=True)

@@ -35,8 +35,20 @@ class Schedule:
         return round(self.config.cluster_start * self.total_steps) if self.config.clusters else self.total_steps
 
     def at(self, step: int) -> Settings:
-        c, progress = self.config, step / self.total_steps
-        return Settings(self._learning_rate(progress), self._tau_b(progress), c.alpha, *self._cluster_weights(step))
+        c = self.config
+        factor, progress = self._course(step)
+        return Settings(
+            factor * self._learning_rate(progress), self._tau_b(progress), c.alpha, *self._cluster_weights(step)
+        )
+
+    def _course(self, step: int) -> tuple[float, float]:
+        """(factor on the learning rate, progress from 0 to 1); two courses if clustering has one of its own."""
+        begin = self.cluster_step
+        if self.config.cluster_lr is None or begin in (0, self.total_steps):
+            return 1.0, step / self.total_steps
+        if step < begin:
+            return 1.0, step / begin
+        return self.config.cluster_lr, (step - begin) / (self.total_steps - begin)
 
     def table(self, first: int, last: int) -> Tensor:
         """The settings of the steps first..last-1, one row each: float32 (n, 5)."""

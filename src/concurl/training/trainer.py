@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from concurl.config import Config
-from concurl.data.batches import epoch_order
+from concurl.data.batches import epoch_order, sample
 from concurl.data.feed import make_feed
 from concurl.errors import RunError, UserError
 from concurl.network.model import Model
@@ -33,6 +34,8 @@ from concurl.training.step import Step, Views
 from concurl.views.views import Views as PresetViews
 
 log = logging.getLogger("concurl")
+
+START_IMAGES = 50_000  # as many as k-means looks at when clustering begins
 
 
 class Trainer:
@@ -119,14 +122,22 @@ class Trainer:
 
     @torch.no_grad()
     def _start_clustering(self) -> None:
-        """Prototypes by k-means on z if asked for, and a queue that is not empty."""
-        if self.config.prototype_init == "random" and not self.queue.size:
+        """Head, prototypes and queue as the config wants them to begin."""
+        c = self.config
+        if c.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
+            for branch in (self.model.online, self.model.target):
+                branch.cluster_head.load_state_dict(branch.projector.state_dict())
+        if c.prototype_init == "random" and not c.queue_size:
             return
-        z, _ = self.monitor.embeddings(self.model)
-        if self.config.prototype_init == "kmeans":
-            centres, _ = spherical_kmeans(z, self.config.n_clusters, seed=self.config.seed)
+        ids = sample(c.seed, self.n_images, START_IMAGES).numpy()
+        online, target = self.monitor.embeddings(self.model, ids)
+        if c.prototype_init == "kmeans":
+            centres, labels = spherical_kmeans(target.z, c.n_clusters, seed=c.seed)
             self.model.prototypes.copy_(centres)
-        self.queue.fill(z)
+            if self.monitor.judge is not None:
+                found = self.monitor.judge(ids, labels.cpu().numpy())
+                log.info("k-means where clustering begins: %s", ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
+        self.queue.fill(normalize(online.z if c.codes_from == "online" else target.z, dim=1))
 
     def _row(self, epoch: int, images_per_second: float) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""

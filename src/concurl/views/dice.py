@@ -28,7 +28,8 @@ def dice(seed: int, step: Tensor | int, ids: Tensor, view: int, n: int) -> Tenso
     for word in (seed, step, view):
         state = _mix(state + word)
     column = torch.arange(1, n + 1, device=ids.device)
-    bits = _mix(state[:, None] + column * GOLDEN)  # (B, n)
+    # the product comes last: given `column * GOLDEN` alone, inductor works out its bounds, beyond 64 bits, and stops
+    bits = _mix((state[:, None] + column) * GOLDEN)  # (B, n)
     return _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: all that a float32 below 1 holds evenly
 
 

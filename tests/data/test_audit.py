@@ -1,0 +1,229 @@
+"""One row per file, whatever the file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pictures import encoded, png, png_bomb, scene
+from test_decode import FORMATS, mutated
+from test_listing import HOSTILE
+
+from concurl.data import audit as audit_module
+from concurl.data.audit import Row, audit, summarise, write_csv
+from concurl.errors import RunError
+
+PHOTO = Image.fromarray(scene())
+
+
+def zoo(root: Path) -> dict[str, str]:
+    """A folder with one file of each kind; and the status that each should get."""
+    exif = Image.Exif()
+    exif[274] = 6
+    jpeg = encoded(PHOTO, "JPEG")
+    kinds = {
+        "a.jpg": (jpeg, "ok"),
+        "animated.gif": (encoded(PHOTO, "GIF", save_all=True, append_images=[Image.new("RGB", (64, 64))]), "ok"),
+        "bomb.png": (png_bomb(9000), "too large"),
+        "cmyk.jpg": (encoded(PHOTO.convert("CMYK"), "JPEG"), "ok"),
+        "copy of a.jpg": (jpeg, "duplicate"),
+        "damaged.png": (encoded(PHOTO, "PNG")[:40] + bytes(4000), "unreadable"),
+        "deep.png": (png(np.arange(4096).reshape(64, 64) * 16, 16, 0), "ok"),
+        "empty.jpg": (b"", "empty"),
+        "rotated.webp": (encoded(PHOTO, "WEBP", exif=exif), "ok"),
+        "strip.png": (encoded(Image.new("L", (1, 60_000)), "PNG"), "too small"),
+        "text.jpg": (b"not a picture", "not an image"),
+        "truncated.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
+        "truncated copy.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
+    }
+    for name, (data, _) in kinds.items():
+        (root / name).write_bytes(data)
+    (root / "dangling.png").symlink_to("nowhere")
+    os.mkfifo(root / "pipe.jpg")
+    statuses = {name: status for name, (_, status) in kinds.items()}
+    return statuses | {"dangling.png": "unreadable", "pipe.jpg": "unreadable"}
+
+
+def tree_hash(root: Path) -> str:
+    digest = hashlib.sha256()
+    for folder, _, files in sorted(os.walk(os.fsencode(root))):
+        for path in [folder, *(os.path.join(folder, name) for name in sorted(files))]:
+            found = os.lstat(path)
+            digest.update(path + repr((found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)).encode())
+            if os.path.isfile(path):
+                digest.update(Path(os.fsdecode(path)).read_bytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_kind_gets_its_row(tmp_path: Path, workers: int) -> None:
+    expected = zoo(tmp_path)
+    before = tree_hash(tmp_path)
+    rows = list(audit(tmp_path, workers=workers))
+    assert {row.path: row.status for row in rows} == expected
+    assert [row.path for row in rows] == sorted(expected)
+    by_name = {row.path: row for row in rows}
+    jpeg = (tmp_path / "a.jpg").read_bytes()
+    assert by_name["a.jpg"] == Row(
+        "a.jpg", "ok", "", 64, 64, "RGB", "JPEG", len(jpeg), hashlib.sha256(jpeg).hexdigest()
+    )
+    assert by_name["copy of a.jpg"].reason == "the same content as a.jpg"
+    assert by_name["animated.gif"].reason == "palette, animated"
+    assert by_name["deep.png"].reason == "gray, 16-bit"
+    assert by_name["rotated.webp"].reason == "exif-rotated"
+    assert all(row.reason for row in rows if row.status != "ok")
+    assert tree_hash(tmp_path) == before
+
+
+def test_the_summary_adds_up(tmp_path: Path) -> None:
+    expected = zoo(tmp_path)
+    done = []
+    summary = summarise(audit(tmp_path, workers=0, progress=lambda *step: done.append(step)))
+    assert summary.files == len(expected) == sum(summary.statuses.values())
+    assert summary.statuses == {s: list(expected.values()).count(s) for s in expected.values()}
+    assert summary.oddities == {"palette": 1, "animated": 1, "cmyk": 1, "gray": 1, "16-bit": 1, "exif-rotated": 1}
+    assert "5 ok" in str(summary)
+    assert done == [("audit", i + 1, len(expected)) for i in range(len(expected))]
+
+
+def test_a_crashing_decoder_costs_its_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(12):
+        (photos / f"{i:02}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    (tmp_path / "crashing.py").write_text(
+        "import os\n"
+        "from concurl.data import examine as real\n"
+        "def examine(task):\n"
+        "    if b'05.png' in task:\n"
+        "        os._exit(1)\n"
+        "    return real.examine(task)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(audit_module, "EXAMINE", "crashing:examine")
+    rows = list(audit(photos, workers=2))
+    assert [row.status for row in rows] == ["ok"] * 5 + ["unreadable"] + ["ok"] * 6
+    assert rows[5].reason == "the decoder crashed (exit code 1)"
+
+
+def test_files_that_vanish_or_change_meanwhile(tmp_path: Path) -> None:
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    rows = audit(tmp_path, workers=0)
+    first = next(rows)
+    (tmp_path / "1.png").unlink()
+    (tmp_path / "2.png").write_bytes(b"")
+    assert [first.status, *(row.status for row in rows)] == ["ok", "unreadable", "empty", "ok"]
+
+
+def test_csv_gives_hostile_names_back(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i, name in enumerate(HOSTILE):
+        with open(os.path.join(os.fsencode(photos), name), "wb") as file:
+            file.write(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    path = tmp_path / "audit.csv"
+    summary = write_csv(audit(photos, workers=2), path)
+    assert summary.statuses == {"ok": len(HOSTILE)}
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [os.fsencode(line["path"]) for line in table] == sorted(HOSTILE)
+    assert list(table[0]) == ["path", "status", "reason", "width", "height", "mode", "format", "bytes", "sha"]
+    assert {line["status"] for line in table} == {"ok"}
+
+
+def test_a_csv_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "audit.csv"
+    path.write_text("the old one")
+    rows = (Row(f"{i}.png", "ok") for i in range(100_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(RunError, match=r"no space left to write .*audit\.csv") as caught:
+            write_csv(rows, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.exit_code == 74
+    assert path.read_text() == "the old one"
+    assert os.listdir(tmp_path) == ["audit.csv"]
+
+
+def test_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(encoded(PHOTO, "PNG"))
+    script = (
+        "import sys; from concurl.data.audit import audit, summarise\n"
+        "print(summarise(audit(sys.argv[1])).statuses['ok'], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 False\n"
+
+
+def torture(root: Path, count: int) -> tuple[list[Row], float]:
+    dice = random.Random(2)
+    for i in range(count):
+        (root / f"{i:05}.bin").write_bytes(mutated(dice))
+    (root / "bomb.png").write_bytes(png_bomb(9000))
+    (root / "largest.png").write_bytes(png_bomb(8000))
+    (root / "strip.png").write_bytes(encoded(Image.new("L", (1, 60_000)), "PNG"))
+    start = time.monotonic()
+    return list(audit(root, workers=2)), time.monotonic() - start
+
+
+def test_mutated_files(tmp_path: Path) -> None:
+    rows, _ = torture(tmp_path, 300)
+    check_torture(rows, 300)
+
+
+def check_torture(rows: list[Row], count: int) -> None:
+    assert len(rows) == count + 3
+    assert [row.path for row in rows] == sorted({row.path for row in rows})
+    by_name = {row.path: row.status for row in rows}
+    assert (by_name["bomb.png"], by_name["largest.png"], by_name["strip.png"]) == ("too large", "ok", "too small")
+    assert 0.1 < sum(row.status == "ok" for row in rows) / len(rows) < 0.9
+    assert not [row for row in rows if "crashed" in row.reason or "took more" in row.reason]
+
+
+@pytest.mark.slow
+def test_10_000_mutated_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, seconds = torture(tmp_path, 10_000)
+    check_torture(rows, 10_000)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    with capsys.disabled():
+        print(f"\n{len(rows):,} mutated files of {len(FORMATS)} kinds: {len(rows) / seconds:,.0f} files/s, "
+              f"worker's peak {peak} MB, {summarise(rows)}")
+    assert peak < 1000
+
+
+@pytest.mark.slow
+def test_memory_is_flat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peaks = {}
+    for count in (10_000, 100_000):
+        folder = tmp_path / str(count)
+        for i in range(count):
+            if i % 1000 == 0:
+                (folder / f"{i // 1000:03}").mkdir(parents=True)
+            pixels = np.full((8, 8), i % 256, np.uint8)
+            pixels[0, :3] = np.frombuffer(i.to_bytes(3, "little"), np.uint8)
+            (folder / f"{i // 1000:03}" / f"{i:06}.bmp").write_bytes(encoded(Image.fromarray(pixels), "BMP"))
+        script = (
+            "import resource, sys, time; from concurl.data.audit import audit, write_csv; from pathlib import Path\n"
+            "start = time.time(); summary = write_csv(audit(sys.argv[1]), Path(sys.argv[2]))\n"
+            "assert summary.statuses['ok'] == summary.files, str(summary)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, summary.files / (time.time() - start))"
+        )
+        command = [sys.executable, "-c", script, str(folder), str(tmp_path / "audit.csv")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks[count], speed = (float(word) for word in done.stdout.split())
+        with capsys.disabled():
+            print(f"\naudit of {count:,} files: {speed:,.0f} files/s, peak {peaks[count] / 1024:.1f} MB")
+    assert peaks[100_000] - peaks[10_000] < 32 * 1024

@@ -1,0 +1,354 @@
+"""Pixels out of every mode, depth and format, against numpy; and refusals."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pictures import encoded, png, png_bomb, scene, tiff
+from PIL import Image, ImageFile
+
+from concurl.data.decode import Decoded, DecodeError, decode, decode_bytes, decode_file
+
+RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+
+
+def gray(decoded: Decoded) -> NDArray[np.uint8]:
+    assert (decoded.pixels[0] == decoded.pixels[1]).all()
+    assert (decoded.pixels[0] == decoded.pixels[2]).all()
+    return decoded.pixels[0]
+
+
+def status_of(data: bytes) -> str:
+    with pytest.raises(DecodeError) as caught:
+        decode(data, 32)
+    assert caught.value.reason
+    assert "\n" not in caught.value.reason
+    return caught.value.status
+
+
+# ---- bit depth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        png(RAMP, 16, 0),
+        encoded(Image.fromarray(RAMP), "TIFF"),
+        encoded(Image.fromarray(RAMP), "TIFF", compression="tiff_lzw"),
+        tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16),
+        tiff(RAMP.astype(">u2").tobytes(), 256, 256, 16, order=">"),
+    ],
+    ids=["png", "tiff", "tiff-lzw", "tiff-little", "tiff-big"],
+)
+def test_a_16_bit_ramp_keeps_its_gray_levels(data: bytes) -> None:
+    found = decode(data, 256)
+    expected = np.round(RAMP / 257)  # 65535 / 255
+    assert (gray(found) == expected).all()
+    assert set(found.oddities) == {"gray", "16-bit"}
+    assert len(np.unique(gray(found))) == 256  # Pillow's own conversion leaves 99.6% of it white
+
+
+def test_16_bit_colours() -> None:
+    samples = np.stack([RAMP, RAMP[::-1], RAMP.T], -1)
+    found = decode(png(samples, 16, 2), 256)
+    assert np.abs(found.pixels.transpose(1, 2, 0) - samples / 257).max() <= 1
+    assert found.oddities == ("16-bit",)
+
+
+def test_12_bits_are_12_bits() -> None:
+    values = np.arange(4096).reshape(64, 64)
+    pairs = values.reshape(-1, 2)
+    packed = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], -1)
+    found = decode(tiff(packed.astype(np.uint8).tobytes(), 64, 64, 12), 64)
+    assert (gray(found) == np.round(values * 255 / 4095)).all()
+
+
+def test_white_is_zero_in_16_bits() -> None:
+    found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, photometric=0), 256)
+    assert (gray(found) == 255 - np.round(RAMP / 257)).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(-3, 7, 4096, dtype=np.float32).reshape(64, 64),
+        np.linspace(-2_000_000, 1_000_000, 4096).astype(np.int32).reshape(64, 64),
+        np.linspace(-1000, 3000, 4096).astype(np.int16).reshape(64, 64),
+        np.linspace(-3e38, 3e38, 4096, dtype=np.float32).reshape(64, 64),
+    ],
+    ids=["float", "int32", "int16", "widest"],
+)
+def test_samples_without_a_range_are_stretched_and_said_to_be(values: NDArray[np.generic]) -> None:
+    format = 3 if values.dtype.kind == "f" else 2
+    data = tiff(values.tobytes(), 64, 64, 8 * values.dtype.itemsize, sample_format=format)
+    found = decode(data, 64)
+    exact = values.astype(np.float64)
+    expected = (exact - exact.min()) * (255 / (exact.max() - exact.min()))
+    assert np.abs(gray(found) - expected).max() <= 0.51
+    assert "stretched" in found.oddities
+
+
+def test_nan_and_constant_floats() -> None:
+    values = np.linspace(0, 1, 4096, dtype=np.float32).reshape(64, 64)
+    values[3, 5], values[4, 5] = np.nan, np.inf
+    found = gray(decode(tiff(values.tobytes(), 64, 64, 32, sample_format=3), 64))
+    assert found[3, 5] == found[4, 5] == 0
+    assert found[63, 63] == 255
+    constant = tiff(np.full((64, 64), 7, np.float32).tobytes(), 64, 64, 32, sample_format=3)
+    assert (gray(decode(constant, 64)) == 0).all()
+
+
+# ---- EXIF ------------------------------------------------------------------------------------------------
+
+# What a camera stores when it was held so that the viewer must turn the picture (EXIF 2.3, tag 274).
+STORED = {
+    1: lambda shown: shown,
+    2: lambda shown: shown[:, ::-1],
+    3: lambda shown: shown[::-1, ::-1],
+    4: lambda shown: shown[::-1],
+    5: lambda shown: shown.transpose(1, 0, 2),
+    6: lambda shown: np.rot90(shown, 1),
+    7: lambda shown: np.rot90(shown[:, ::-1], -1),
+    8: lambda shown: np.rot90(shown, -1),
+}
+
+
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP", "JPEG"])
+def test_exif_orientation(orientation: int, format: str) -> None:
+    shown = scene(40, 64)
+    exif = Image.Exif()
+    exif[274] = orientation
+    options = (
+        {"lossless": True}
+        if format == "WEBP"
+        else {"quality": 100, "subsampling": 0}
+        if format == "JPEG"
+        else {}
+    )
+    data = encoded(
+        Image.fromarray(np.ascontiguousarray(STORED[orientation](shown))), format, exif=exif, **options
+    )
+    found = decode(data, 40)
+    expected = shown[:, 12:52].transpose(2, 0, 1).astype(int)
+    assert np.abs(found.pixels - expected).max() <= (6 if format == "JPEG" else 0)
+    assert ("exif-rotated" in found.oddities) == (orientation != 1)
+
+
+def test_broken_exif_does_not_cost_the_picture() -> None:
+    data = encoded(Image.fromarray(scene()), "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
+    assert (decode_bytes(data, 64) == scene().transpose(2, 0, 1)).all()
+
+
+# ---- colour and alpha ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("background", [(255, 255, 255), (10, 200, 90)])
+@pytest.mark.parametrize("kind", ["RGBA", "LA", "P"])
+def test_alpha_lies_over_the_background(kind: str, background: tuple[int, int, int]) -> None:
+    alpha = np.arange(64 * 64, dtype=np.uint32).reshape(64, 64) // 16
+    if kind == "P":
+        index = (np.arange(64 * 64).reshape(64, 64) % 4).astype(np.uint8)
+        palette = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 99, 199]])
+        opacity = np.array([0, 85, 170, 255])
+        image = Image.fromarray(index, "L")
+        image.putpalette(palette.astype(np.uint8).tobytes())
+        data = encoded(image, "PNG", transparency=bytes(opacity.tolist()))
+        colour, alpha = palette[index], opacity[index]
+    else:
+        colour = scene() if kind == "RGBA" else np.repeat(scene()[..., :1], 3, 2)
+        samples = np.dstack([colour if kind == "RGBA" else colour[..., :1], alpha.astype(np.uint8)])
+        data = encoded(Image.fromarray(samples), "PNG")
+    share = alpha[..., None] / 255
+    expected = share * colour + (1 - share) * np.array(background)
+    found = decode(data, 64, background=background)
+    assert np.abs(found.pixels.transpose(1, 2, 0) - expected).max() <= 1
+    assert "alpha" in found.oddities
+    assert ("palette" in found.oddities) == (kind == "P")
+
+
+def test_invisible_colours_do_not_bleed_when_resized() -> None:
+    samples = np.zeros((128, 128, 4), np.uint8)
+    samples[:, :63] = (255, 0, 0, 0)  # red that nobody can see
+    samples[:, 63:] = (0, 0, 255, 255)
+    found = decode_bytes(encoded(Image.fromarray(samples), "PNG"), 32, background=(0, 0, 0))
+    assert found[0].max() == 0
+
+
+def test_cmyk() -> None:
+    samples = np.random.default_rng(0).integers(0, 256, (64, 64, 4)).astype(np.uint8)
+    found = decode(encoded(Image.fromarray(samples, "CMYK"), "TIFF"), 64)
+    expected = (255 - samples[..., :3].astype(float)) * (255 - samples[..., 3:].astype(float)) / 255
+    assert np.abs(found.pixels.transpose(1, 2, 0) - expected).max() <= 1
+    assert found.oddities == ("cmyk",)
+    plain = Image.new("CMYK", (64, 64), (0, 255, 255, 0))  # red
+    assert np.abs(decode_bytes(encoded(plain, "JPEG"), 32)[:, 9, 9].astype(int) - (255, 0, 0)).max() < 8
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "YCbCr", "LAB"])
+def test_other_modes(mode: str) -> None:
+    shown = Image.fromarray(scene())
+    if mode == "LAB":
+        data = encoded(Image.new("LAB", (64, 64), (128, 128, 128)), "TIFF")  # L* = 50.2, neutral
+        expected, tolerance = np.full((64, 64, 3), 119), 2
+    elif mode == "P":
+        image = shown.quantize(32)
+        palette = np.array(image.getpalette(), np.uint8).reshape(-1, 3)
+        data, expected, tolerance = encoded(image, "PNG"), palette[np.asarray(image)], 0
+    elif mode == "YCbCr":
+        data, expected, tolerance = encoded(shown.convert("YCbCr"), "TIFF"), scene(), 3
+    else:
+        image = shown.convert(mode)
+        expected = np.repeat(np.asarray(image, np.uint8)[..., None] * (255 if mode == "1" else 1), 3, 2)
+        data, tolerance = encoded(image, "PNG"), 0
+    found = decode(data, 64)
+    assert np.abs(found.pixels.transpose(1, 2, 0).astype(int) - expected).max() <= tolerance
+    assert found.oddities == ({"P": "palette", "YCbCr": "ycbcr", "LAB": "lab"}.get(mode, "gray"),)
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_several_frames_the_first(format: str) -> None:
+    frames = [Image.new("RGB", (40, 40), colour) for colour in ((200, 30, 40), (0, 255, 0), (0, 0, 255))]
+    found = decode(encoded(frames[0], format, save_all=True, append_images=frames[1:]), 40)
+    assert np.abs(found.pixels[:, 20, 20].astype(int) - (200, 30, 40)).max() <= 4
+    assert "animated" in found.oddities
+    assert "animated" not in decode(encoded(frames[0], format), 40).oddities
+
+
+# ---- sizes -----------------------------------------------------------------------------------------------
+
+
+def reference(image: NDArray[np.uint8], size: int) -> NDArray[np.float64]:
+    """Centre square, antialiased bicubic, by torch."""
+    side = min(image.shape[:2])
+    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
+    square = (
+        torch.from_numpy(image[top : top + side, left : left + side].copy()).permute(2, 0, 1)[None].double()
+    )
+    small = torch.nn.functional.interpolate(square, (size, size), mode="bicubic", antialias=True)
+    return small[0].clamp(0, 255).numpy()
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((200, 300), 64), ((300, 70), 32), ((20, 33), 32), ((900, 700), 48)]
+)
+def test_resizing(shape: tuple[int, int], size: int) -> None:
+    image = scene(*shape)
+    for format, tolerance in (("PNG", 2.0), ("JPEG", 3.0)):
+        options = {"quality": 98, "subsampling": 0} if format == "JPEG" else {}
+        found = decode_bytes(encoded(Image.fromarray(image), format, **options), size)
+        assert found.shape == (3, size, size)
+        assert np.abs(found - reference(image, size)).mean() < tolerance
+
+
+def test_the_same_size_is_untouched(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(encoded(Image.fromarray(scene()), "PNG"))
+    assert (decode_file(tmp_path / "a.png", 64).transpose(1, 2, 0) == scene()).all()
+
+
+def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("a pixel was decoded"))
+    assert status_of(encoded(Image.new("L", (1, 60_000)), "PNG")) == "too small"
+    assert status_of(encoded(Image.new("RGB", (7, 7)), "JPEG")) == "too small"
+    bomb = png_bomb(9_000)
+    assert len(bomb) < 300_000
+    assert status_of(bomb) == "too large"
+    assert status_of(png_header(2**31 - 1, 2**31 - 1)) == "too large"
+    wide = bytearray(encoded(Image.new("RGB", (16, 16)), "WEBP", lossless=True))
+    wide[21:25] = (16382 | 16382 << 14).to_bytes(4, "little")
+    assert status_of(bytes(wide)) == "too large"
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims this size, and holds nothing."""
+    data = bytearray(png_bomb(8))
+    data[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_a_long_strip_is_cropped_before_it_is_enlarged() -> None:
+    strip = np.zeros((8, 60_000), np.uint8)
+    strip[:, 29_990:30_010] = 255  # the centre is white, all else black
+    found = decode_bytes(encoded(Image.fromarray(strip), "PNG"), 224)
+    assert (found == 255).all()
+
+
+# ---- damage ----------------------------------------------------------------------------------------------
+
+FORMATS = {
+    "jpeg": ("JPEG", {"quality": 90}),
+    "progressive": ("JPEG", {"quality": 90, "progressive": True}),
+    "png": ("PNG", {}),
+    "webp": ("WEBP", {}),
+    "webp-lossless": ("WEBP", {"lossless": True}),
+    "bmp": ("BMP", {}),
+    "tiff": ("TIFF", {}),
+    "tiff-lzw": ("TIFF", {"compression": "tiff_lzw"}),
+    "tiff-jpeg": ("TIFF", {"compression": "jpeg"}),
+    "gif": ("GIF", {}),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_truncated_anywhere(name: str) -> None:
+    format, options = FORMATS[name]
+    data = encoded(Image.fromarray(scene(96, 120)), format, **options)
+    decode(data, 32)
+    dice = random.Random(0)
+    # libtiff says no more than "error" when a JPEG's tables are lost with the directory.
+    allowed = ("truncated", "unreadable") if name == "tiff-jpeg" else ("truncated",)
+    for _ in range(60):
+        length = dice.randrange(16, len(data) - 40)
+        assert status_of(data[:length]) in allowed, length
+
+
+def test_what_is_no_picture() -> None:
+    assert status_of(b"") == "empty"
+    assert status_of(b"a text called photo.jpg\n" * 9) == "not an image"
+    assert status_of(b"\0\0\0\x18ftypheic" + bytes(99)) == "not an image"
+    assert status_of(b"%PDF-1.7") == "not an image"
+    assert status_of(b"P6 64 64 255 " + bytes(64 * 64 * 3)) == "not an image"  # Pillow would
+    flipped = bytearray(encoded(Image.new("L", (64, 64)), "PNG"))
+    flipped[20] ^= 1
+    assert status_of(bytes(flipped)) == "unreadable"  # the header's checksum
+
+
+def mutated(dice: random.Random) -> bytes:
+    format, options = FORMATS[dice.choice(list(FORMATS))]
+    mode = dice.choice({"GIF": ["L", "P", "RGB"], "BMP": ["1", "L", "P", "RGB"]}.get(format, ["L", "RGB"]))
+    if "compression" in options or format == "WEBP":
+        mode = "RGB"
+    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5))).convert(mode)
+    data = bytearray(encoded(image, format, **options))
+    for _ in range(dice.randrange(1, 12)):
+        where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))
+        what = dice.randrange(3)
+        if what == 0:
+            data[where] = dice.randrange(256)
+        elif what == 1:
+            del data[where : where + dice.randrange(1, 9)]
+        else:
+            data[where:where] = dice.randbytes(dice.randrange(1, 9))
+    return bytes(data)
+
+
+def test_mutations_are_decoded_or_refused_and_nothing_else() -> None:
+    dice = random.Random(1)
+    statuses = [status_or_ok(mutated(dice)) for _ in range(400)]
+    assert 50 < statuses.count("ok") < 350
+    assert set(statuses) <= {"ok", "unreadable", "truncated", "too small", "too large", "not an image"}
+
+
+def status_or_ok(data: bytes) -> str:
+    try:
+        assert decode_bytes(data, 32).shape == (3, 32, 32)
+    except DecodeError as error:
+        return error.status
+    return "ok"

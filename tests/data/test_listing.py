@@ -1,0 +1,221 @@
+"""Which files a source means."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from concurl.data import folder
+from concurl.data.listing import Listing, list_files, list_source
+from concurl.errors import UserError
+
+HOSTILE = [
+    b"new\nline.png",
+    b"quote\".png",
+    b"apos'trophe.png",
+    b"comma,semi;tab\t.png",
+    b"=cmd|' /C calc'!A0.png",
+    b"<script>alert(1)</script>.png".replace(b"/", b"_"),
+    b"invalid\xff\xfeutf8.png",
+    b"carriage\rreturn.png",
+    "rechts\u202elinks.png".encode(),
+    b"back\\slash.png",
+    b" space .png",
+    b"%s{}$HOME`id`.png",
+    b"#hash.png",
+    b"-rf.png",
+]
+
+
+def names(listing: Listing) -> list[str]:
+    return [entry.text for entry in listing]
+
+
+def fill(root: Path, files: Sequence[str | bytes]) -> Path:
+    for file in files:
+        path = os.path.join(os.fsencode(root), os.fsencode(file))
+        for i in range(len(os.fsencode(root)), len(path)):
+            if path[i : i + 1] == b"/" and not os.path.isdir(path[:i]):
+                os.mkdir(path[:i])
+        with open(path, "wb") as stream:
+            stream.write(os.fsencode(file))
+    return root
+
+
+TREE = ["b/1.png", "b-2.png", "b.png", "b/a/3.png", "a.png", "Z.png", "b/z", "ä.png"]
+
+
+def test_a_folder_is_sorted_as_whole_paths_are(tmp_path: Path) -> None:
+    found = list_source(fill(tmp_path, TREE))
+    assert names(found) == sorted(TREE, key=os.fsencode)
+    assert found.root == str(tmp_path)
+    assert [entry.size for entry in found] == [len(entry.name) for entry in found]
+    assert [entry.path(found.root) for entry in found] == [str(tmp_path / name) for name in names(found)]
+    assert found[1:3] == [found[1], found[2]]
+
+
+def test_the_folders_own_order_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, [f"{i % 5}/{i}.png" for i in range(50)])
+    expected = list(list_source(tmp_path))
+    scandir = os.scandir
+
+    class Shuffled:
+        def __init__(self, path: bytes) -> None:
+            self.entries = list(scandir(path))
+            random.shuffle(self.entries)
+
+        def __enter__(self) -> Iterator[Any]:
+            return iter(self.entries)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(folder.os, "scandir", Shuffled)
+    for _ in range(5):
+        assert list(list_source(tmp_path)) == expected
+
+
+def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
+    fill(tmp_path, ["photos/a.png", "photos/.hidden.png", "photos/.git/b.png", "photos/sub/c.png", "other/d.png"])
+    photos = tmp_path / "photos"
+    (photos / "sub" / "loop").symlink_to(photos)
+    (photos / "elsewhere").symlink_to(tmp_path / "other")
+    (photos / "link.png").symlink_to(photos / "a.png")
+    (photos / "dangling.png").symlink_to("nowhere")
+    os.mkfifo(photos / "pipe.png")
+    found = list_source(photos)
+    assert names(found) == ["a.png", "dangling.png", "elsewhere/d.png", "link.png", "pipe.png", "sub/c.png"]
+    assert {entry.text: entry.fault for entry in found if entry.fault} == {
+        "dangling.png": "No such file or directory",
+        "pipe.png": "not a regular file",
+    }
+
+
+def test_deep_trees(tmp_path: Path) -> None:
+    """Deeper than Python's recursion goes."""
+    fill(tmp_path, ["stay.png", f"{'d/' * 1200}a.png"])
+    assert names(list_source(tmp_path)) == [f"{'d/' * 1200}a.png", "stay.png"]
+    leaf = tmp_path / ("d/" * 1200)
+    (leaf / "a.png").unlink()
+    os.removedirs(leaf)  # as pytest's own cleaning recurses
+
+
+def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
+    fill(tmp_path, ["a.png", "runs/x/thumbnail.png"])
+    assert names(list_source(tmp_path, exclude=[tmp_path / "runs", tmp_path / "missing"])) == ["a.png"]
+
+
+def test_hostile_names_come_through(tmp_path: Path) -> None:
+    fill(tmp_path, HOSTILE)
+    found = list_source(tmp_path)
+    assert [os.fsencode(name) for name in names(found)] == sorted(HOSTILE)
+    assert not any(entry.fault for entry in found)
+    (tmp_path / "all.lst").write_bytes(b"\0".join(HOSTILE) + b"\0")
+    assert names(list_source(tmp_path / "all.lst")) == names(found)
+
+
+def test_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, ["p/a.png", "p/b.jpg", "p/x/c.png", "p/x/y/d.png", "p/.h.png", "q/e[1].png"])
+    monkeypatch.chdir(tmp_path)
+    assert names(list_source("p/*.png")) == ["a.png"]
+    assert names(list_source("p/**/*.png")) == ["a.png", "x/c.png", "x/y/d.png"]
+    assert names(list_source("p/*")) == ["a.png", "b.jpg", "x/c.png", "x/y/d.png"]
+    assert names(list_source("p/**")) == names(list_source("p/*"))
+    assert names(list_source("p/?/*.png")) == ["x/c.png"]
+    assert names(list_source("*/[ab].*")) == ["p/a.png", "p/b.jpg"]
+    assert names(list_source(f"{tmp_path}/p/*.jpg")) == ["b.jpg"]
+    assert names(list_source("q/e[1].png")) == ["e[1].png"]  # a file that is called so
+    assert names(list_source("p/*.gif")) == []
+    with pytest.raises(UserError, match="nowhere is not a folder"):
+        list_source("nowhere/*.png")
+
+
+def test_text_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, ["lists/b.png", "lists/sub/a.png", "work/c.png", "far/d.png"])
+    monkeypatch.chdir(tmp_path / "work")
+    text = f"\ufeffb.png\r\n\r\n./sub//a.png\nc.png\n{tmp_path}/far/d.png\nb.png\n#missing.png\n"
+    (tmp_path / "lists" / "all.txt").write_text(text, encoding="utf-8", newline="")
+    found = list_source(tmp_path / "lists" / "all.txt")
+    assert names(found) == ["#missing.png", f"{tmp_path}/far/d.png", f"{tmp_path}/work/c.png", "b.png", "sub/a.png"]
+    assert [entry.fault for entry in found] == ["No such file or directory", "", "", "", ""]
+    assert all(os.path.isfile(entry.path(found.root)) for entry in found[1:])
+
+
+@pytest.mark.parametrize("column", ["path", "file", "filename", "image", "Path"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
+    fill(tmp_path, ["a.png", "b, c.png"])
+    lines = [f"id{delimiter}{column}", f"1{delimiter}a.png", f'2{delimiter}"b, c.png"', "3", ""]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
+
+
+def test_csv_without_the_column(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("id,label\n1,2\n")
+    with pytest.raises(UserError, match=r"path or file or filename or image; found id, label"):
+        list_source(tmp_path / "table.csv")
+
+
+def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("link.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    return path
+
+
+MEMBERS = [("b/2.jpg", b"two"), ("./1.png", b"one"), ("1.json", b"{}"), ("1.cls", b"3"), ("../../evil.jpg", b"x")]
+
+
+def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
+    shard(tmp_path / "s-0.tar", MEMBERS)
+    fill(tmp_path, ["s-0.png", "t.png"])
+    found = list_source(tmp_path)
+    assert names(found) == ["s-0.png", "s-0.tar/../../evil.jpg", "s-0.tar/1.png", "s-0.tar/b/2.jpg", "t.png"]
+    assert found[1].fault == "its name leaves the archive"
+    for entry, content in ((found[2], b"one"), (found[3], b"two")):
+        with open(entry.path(found.root), "rb") as file:
+            file.seek(entry.start)
+            assert file.read(entry.size) == content
+    for source in (tmp_path / "s-0.tar", str(tmp_path / "*.tar"), [tmp_path / "s-0.tar"]):
+        assert names(list_source(source)) == names(found)[1:4]
+    inside = list_files([tmp_path], root=tmp_path.parent)
+    assert inside[2].path(inside.root) == str(tmp_path / "s-0.tar")
+
+
+def test_damaged_shards(tmp_path: Path) -> None:
+    whole = shard(tmp_path / "a.tar", [(f"{i}.jpg", bytes(2000)) for i in range(9)]).read_bytes()
+    (tmp_path / "a.tar").write_bytes(whole[:7000])
+    (tmp_path / "b.tar").write_bytes(b"no archive" * 100)
+    found = list_source(tmp_path)
+    assert names(found) == ["a.tar", "a.tar/0.jpg", "a.tar/1.jpg", "a.tar/2.jpg", "b.tar"]
+    assert found[0].fault.startswith("a damaged archive: ")
+    assert found[4].fault.startswith("a damaged archive: ")
+
+
+def test_several_paths(tmp_path: Path) -> None:
+    fill(tmp_path, ["a/1.png", "a/2.png", "b/3.png"])
+    found = list_source([tmp_path / "b", str(tmp_path / "a" / "2.png"), tmp_path / "b" / "3.png"])
+    assert (names(found), found.root) == (["a/2.png", "b/3.png"], str(tmp_path))
+    assert names(list_files([tmp_path / "a" / "1.png"], root=tmp_path)) == ["a/1.png"]
+    with pytest.raises(UserError, match="no paths were given"):
+        list_source([])
+
+
+def test_wrong_sources(tmp_path: Path) -> None:
+    fill(tmp_path, ["photos/a.png", "all.zip"])
+    with pytest.raises(UserError, match=r"no such file or folder; did you mean .*photos\?"):
+        list_source(tmp_path / "fotos")
+    with pytest.raises(UserError, match="compressed archives are not read"):
+        list_source(tmp_path / "all.zip")
