@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import random
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,10 +20,10 @@ from concurl.errors import UserError
 
 HOSTILE = [
     b"new\nline.png",
-    b"quote\".png",
+    b'quote".png',
     b"apos'trophe.png",
     b"comma,semi;tab\t.png",
-    b"=cmd|' /C calc'!A0.png",
+    b"=cmd|' -C calc'!A0.png",
     b"<script>alert(1)</script>.png".replace(b"/", b"_"),
     b"invalid\xff\xfeutf8.png",
     b"carriage\rreturn.png",
@@ -41,9 +43,7 @@ def names(listing: Listing) -> list[str]:
 def fill(root: Path, files: Sequence[str | bytes]) -> Path:
     for file in files:
         path = os.path.join(os.fsencode(root), os.fsencode(file))
-        for i in range(len(os.fsencode(root)), len(path)):
-            if path[i : i + 1] == b"/" and not os.path.isdir(path[:i]):
-                os.mkdir(path[:i])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as stream:
             stream.write(os.fsencode(file))
     return root
@@ -83,7 +83,10 @@ def test_the_folders_own_order_does_not_matter(tmp_path: Path, monkeypatch: pyte
 
 
 def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
-    fill(tmp_path, ["photos/a.png", "photos/.hidden.png", "photos/.git/b.png", "photos/sub/c.png", "other/d.png"])
+    fill(
+        tmp_path,
+        ["photos/a.png", "photos/.hidden.png", "photos/.git/b.png", "photos/sub/c.png", "other/d.png"],
+    )
     photos = tmp_path / "photos"
     (photos / "sub" / "loop").symlink_to(photos)
     (photos / "elsewhere").symlink_to(tmp_path / "other")
@@ -100,11 +103,13 @@ def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
 
 def test_deep_trees(tmp_path: Path) -> None:
     """Deeper than Python's recursion goes."""
-    fill(tmp_path, ["stay.png", f"{'d/' * 1200}a.png"])
-    assert names(list_source(tmp_path)) == [f"{'d/' * 1200}a.png", "stay.png"]
-    leaf = tmp_path / ("d/" * 1200)
-    (leaf / "a.png").unlink()
-    os.removedirs(leaf)  # as pytest's own cleaning recurses
+    depth = sys.getrecursionlimit() + 50
+    subprocess.run(["mkdir", "-p", tmp_path / ("d/" * depth)], check=True)
+    try:
+        fill(tmp_path, ["stay.png", "d/" * depth + "a.png"])
+        assert names(list_source(tmp_path)) == ["d/" * depth + "a.png", "stay.png"]
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # as pytest's own cleaning recurses
 
 
 def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
@@ -143,7 +148,13 @@ def test_text_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"\ufeffb.png\r\n\r\n./sub//a.png\nc.png\n{tmp_path}/far/d.png\nb.png\n#missing.png\n"
     (tmp_path / "lists" / "all.txt").write_text(text, encoding="utf-8", newline="")
     found = list_source(tmp_path / "lists" / "all.txt")
-    assert names(found) == ["#missing.png", f"{tmp_path}/far/d.png", f"{tmp_path}/work/c.png", "b.png", "sub/a.png"]
+    assert names(found) == [
+        "#missing.png",
+        f"{tmp_path}/far/d.png",
+        f"{tmp_path}/work/c.png",
+        "b.png",
+        "sub/a.png",
+    ]
     assert [entry.fault for entry in found] == ["No such file or directory", "", "", "", ""]
     assert all(os.path.isfile(entry.path(found.root)) for entry in found[1:])
 
@@ -175,7 +186,13 @@ def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
     return path
 
 
-MEMBERS = [("b/2.jpg", b"two"), ("./1.png", b"one"), ("1.json", b"{}"), ("1.cls", b"3"), ("../../evil.jpg", b"x")]
+MEMBERS = [
+    ("b/2.jpg", b"two"),
+    ("./1.png", b"one"),
+    ("1.json", b"{}"),
+    ("1.cls", b"3"),
+    ("../../evil.jpg", b"x"),
+]
 
 
 def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ class Assignment:
 
     @property
     def vote_labels(self) -> NDArray[np.int64]:
-        return self.vote.argmax(1)
+        labels: NDArray[np.int64] = self.vote.argmax(1)
+        return labels
 
     @property
     def confidence(self) -> Floats:
@@ -70,7 +71,8 @@ def finish(
     x, branches = embeddings(draft, images, branches=BRANCHES[:3] + BRANCHES[4:])
     if space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
-        u = streaming_scalings(lambda: (part @ centres.double().t() for part in x.double().split(65_536)), config.epsilon)
+        scores = x.double() @ centres.double().t()
+        u = streaming_scalings(lambda: [scores], config.epsilon)
     else:
         centres, _ = spherical_kmeans(x, K, seed=config.seed)
         u = torch.zeros(K)
@@ -111,7 +113,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     C, A, u = (t.detach().cpu() for t in (trained.centres, trained.A, trained.scalings))
     rows: list[tuple[Tensor, ...]] = []
     member_votes = torch.zeros(K, K, dtype=torch.float64)
-    for part in x.split(max(1, 2**24 // (len(A) * K))):
+    for part in torch.split(x, max(1, 2**24 // (len(A) * K))):
         scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
         labels = q.argmax(1)
@@ -127,6 +129,16 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     if not rows:
         none = torch.zeros(0, dtype=torch.int64)
         rows.append((none, torch.zeros(0, K), none, torch.zeros(0, K), torch.zeros(0), torch.zeros(0)))
-    labels, q, p, vote, agreement, outlier = (torch.cat(column).numpy() for column in zip(*rows, strict=True))
+    labels, q, p_labels, vote, agreement, outlier = (torch.cat(column) for column in zip(*rows, strict=True))
     shares = member_votes / member_votes.sum(1, keepdim=True).clamp_min(1e-12)
-    return Assignment(labels, q, p, vote, agreement, shares.float().numpy(), outlier, x.numpy(), branches or {})
+    return Assignment(
+        labels=labels.numpy(),
+        probabilities=q.numpy(),
+        p_labels=p_labels.numpy(),
+        vote=vote.numpy(),
+        agreement=agreement.numpy(),
+        member_votes=shares.float().numpy(),
+        outlier=outlier.numpy(),
+        embeddings=x.numpy(),
+        branches=branches or {},
+    )

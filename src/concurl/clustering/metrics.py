@@ -45,9 +45,9 @@ def nmi(a: ArrayLike, b: ArrayLike) -> float:
     """MI(a, b) / sqrt(H(a) H(b)): the paper's geometric mean (scikit-learn's default is the arithmetic one)."""
     joint = contingency(a, b) / np.asarray(a).size
     row, column = joint.sum(1), joint.sum(0)
+    if min(joint.shape) == 1:  # at least one side is a single cluster: equal only if both are
+        return float(joint.shape == (1, 1))
     scale = np.sqrt(_entropy(row) * _entropy(column))
-    if scale < 1e-15:  # at least one side is a single cluster: equal only if both are
-        return float(len(row) == len(column))
     filled = joint > 0
     mutual = np.sum(joint[filled] * np.log(joint[filled] / np.outer(row, column)[filled]))
     return float(np.clip(mutual / scale, 0.0, 1.0))

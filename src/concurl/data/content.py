@@ -59,7 +59,8 @@ def read_content(path: str, start: int = 0, length: int | None = None) -> bytes:
             wanted = found.st_size - start if length is None else length
             if wanted > MAX_BYTES:
                 raise DecodeError("too large", f"{wanted:,} bytes; at most {MAX_BYTES:,} are read")
-            data = head + file.read(wanted - len(head))
+            file.seek(start)
+            data = file.read(wanted)
     except OSError as error:
         raise DecodeError("unreadable", error.strerror or str(error)) from error
     if len(data) < wanted:

@@ -165,7 +165,7 @@ def _stretched(image: Image.Image) -> Image.Image:
     # Scaled before it is shifted, as the difference of two float32 may be no float32.
     values *= np.float32(255 / (high - low))
     values -= np.float32(255 / (high - low) * low)
-    flat = np.round(values, out=values).clip(0, 255).astype(np.uint8)
+    flat = np.round(values, out=values).clip(0, 255, out=values).astype(np.uint8)
     return Image.fromarray(255 - flat if _white_is_zero(image) else flat)
 
 

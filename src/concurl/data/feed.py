@@ -32,7 +32,7 @@ class Resident:
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         ids = ids.to(self.images.device)
-        for batch in ids.split(batch_size):
+        for batch in torch.split(ids, batch_size):
             if len(batch) == batch_size:
                 yield self.images[batch], batch
 
@@ -57,7 +57,7 @@ class Streaming:
 
         def read() -> None:
             try:
-                for batch in ids.split(batch_size):
+                for batch in torch.split(ids, batch_size):
                     if len(batch) < batch_size or stop.is_set():
                         break
                     put((self._read(batch), batch))

@@ -49,4 +49,5 @@ def embed(
 
 
 def _rows(embeddings: Embeddings, n: int) -> Embeddings:
-    return Embeddings(*(None if e is None else e[:n].float() for e in embeddings))
+    y, v, z, w = embeddings
+    return Embeddings(y[:n].float(), v[:n].float(), z[:n].float(), None if w is None else w[:n].float())

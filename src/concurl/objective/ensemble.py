@@ -20,7 +20,8 @@ def draw_transforms(
     gauss = torch.randn(n_transforms, embedding_dim, projection_dim, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(gauss)  # q: (M, dim, projection_dim), orthonormal columns
     q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)  # uniform over all such frames
-    return q.transpose(1, 2).float().contiguous()
+    rows: Tensor = q.transpose(1, 2).float().contiguous()
+    return rows
 
 
 def transform(A: Tensor, x: Tensor) -> Tensor:

@@ -39,5 +39,5 @@ class EmbeddingQueue(nn.Module):
             return
         n = min(len(z1), self.size)
         rows = (self.position + torch.arange(n, device=z1.device)) % self.size
-        self.entries.index_copy_(1, rows, torch.stack([z1[:n], z2[:n]]).to(self.entries.dtype))
+        self.entries.index_copy_(1, rows, torch.stack([z1[-n:], z2[-n:]]).to(self.entries.dtype))
         self.position.add_(n).remainder_(self.size)

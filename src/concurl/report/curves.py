@@ -99,7 +99,7 @@ def _sizes(facts: RunFacts, colours: list[str]) -> Chart | None:
     return share_chart(
         "sizes",
         "Cluster sizes",
-        "Share of each cluster in the images that were looked at.",
+        "Share of the images in each cluster.",
         np.array([epoch for epoch, _ in looks], dtype=np.float64),
         sizes / np.where(totals > 0, totals, 1),
         facts.names,

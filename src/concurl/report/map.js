@@ -5,6 +5,7 @@ if ($("canvas")) {
   const boxes = [...document.querySelectorAll(".chips input")];
   const shown = new Uint8Array(n); // 1: passes the filters
   const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
+  const pictured = new Map(); // cell of the grid: the image that is drawn there
   let width = 1, height = 1, selected = -1, drawn = 0;
 
   // ---- coordinates
@@ -42,6 +43,11 @@ if ($("canvas")) {
     });
   }
 
+  // ---- pictures lie on a grid, one to a cell, so that none covers another
+  const asPictures = () => document.querySelector("input[name=draw]:checked")?.value === "pictures";
+  const cellSize = () => (width < 500 ? 32 : 42);
+  const cellAt = (x, y) => [Math.floor(x / cellSize()), Math.floor(y / cellSize())];
+
   // ---- drawing
   function draw() {
     if (!drawn) drawn = requestAnimationFrame(() => { drawn = 0; paint(); });
@@ -55,11 +61,10 @@ if ($("canvas")) {
     const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
     ink.fillStyle = dark ? "#ffffff14" : "#00000010";
     for (let i = 0; i < n; i++) if (!shown[i] && seen(i)) dot(i);
-    const pictures = document.querySelector("input[name=draw]:checked")?.value === "pictures";
-    ink.globalAlpha = 0.85;
-    if (pictures) {
+    if (asPictures()) {
       paintPictures(ink, seen);
     } else {
+      ink.globalAlpha = 0.85;
       for (let i = 0; i < n; i++) {
         if (!shown[i] || !seen(i)) continue;
         ink.fillStyle = colourOf(data.cluster[i]);
@@ -71,42 +76,60 @@ if ($("canvas")) {
     if (selected >= 0) mark();
   }
   function paintPictures(ink, seen) {
-    // one picture per cell of a grid, so that none covers another
-    const size = Math.max(data.sheet.side * 0.7, 26), taken = new Set();
+    pictured.clear();
+    const size = cellSize();
     for (let i = 0; i < n; i++) {
       if (!shown[i] || !seen(i)) continue;
-      const column = Math.floor((right(i) - width / 2) / size), line = Math.floor((down(i) - height / 2) / size);
-      const cell = `${column},${line}`;
-      if (taken.has(cell)) continue;
-      taken.add(cell);
-      const cut = sheetOf(i, draw);
-      const x = width / 2 + column * size, y = height / 2 + line * size;
+      const [column, line] = cellAt(right(i), down(i)), cell = `${column},${line}`;
+      if (pictured.has(cell)) continue;
+      pictured.set(cell, i);
+      const cut = sheetOf(i, draw), x = column * size, y = line * size;
       ink.fillStyle = colourOf(data.cluster[i]);
       ink.fillRect(x + 0.5, y + 0.5, size - 1, size - 1);
       if (cut) ink.drawImage(...cut, x + 2, y + 2, size - 4, size - 4);
     }
   }
   function paintNames(ink, dark) {
-    // colour is never the only key: each cluster's name stands in its middle
+    // colour is never the only key: each cluster's name stands on it
     if (data.names.length > 40) return;
     ink.font = "600 12.5px system-ui, sans-serif";
     ink.textAlign = "center";
     ink.lineWidth = 4;
     ink.lineJoin = "round";
-    for (const box of boxes) {
-      if (!box.checked) continue;
-      const members = [];
-      for (let i = 0; i < n; i++) if (shown[i] && data.cluster[i] === Number(box.value)) members.push(i);
-      if (!members.length) continue;
-      const middle = (values) => values.sort((a, b) => a - b)[values.length >> 1];
-      const x = middle(members.map(right)), y = middle(members.map(down));
-      const name = data.names[Number(box.value)];
+    ink.strokeStyle = dark ? "#1a1c1fe6" : "#ffffffe6";
+    ink.fillStyle = dark ? "#eceef1" : "#17181a";
+    const written = [];
+    for (const [cluster, { x, y }] of thickest()) {
+      const name = data.names[cluster];
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
-      ink.strokeStyle = dark ? "#1a1c1fe6" : "#ffffffe6";
-      ink.fillStyle = dark ? "#eceef1" : "#17181a";
-      ink.strokeText(text, x, y);
-      ink.fillText(text, x, y);
+      const half = ink.measureText(text).width / 2 + 4, left = width / 2 + (x - view.x) * side();
+      let top = height / 2 + (y - view.y) * side() + 4;
+      while (written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16)) top += 16;
+      written.push({ left, top, half });
+      ink.strokeText(text, left, top);
+      ink.fillText(text, left, top);
     }
+  }
+  function thickest() {
+    // the middle of a cluster that lies in two places is in neither: take what lies around its most crowded cell
+    const cell = 800, counts = new Map(), best = new Map(), middles = new Map();
+    for (let i = 0; i < n; i++) {
+      if (!shown[i]) continue;
+      const key = `${data.cluster[i]} ${Math.floor(data.x[i] / cell)} ${Math.floor(data.y[i] / cell)}`;
+      const count = (counts.get(key) ?? 0) + 1;
+      counts.set(key, count);
+      if (!(best.get(data.cluster[i])?.count >= count)) best.set(data.cluster[i], { count, x: data.x[i], y: data.y[i] });
+    }
+    for (let i = 0; i < n; i++) {
+      const near = shown[i] && best.get(data.cluster[i]);
+      if (!near || Math.hypot(data.x[i] - near.x, data.y[i] - near.y) > 1.5 * cell) continue;
+      const sum = middles.get(data.cluster[i]) ?? { count: 0, x: 0, y: 0 };
+      sum.count += 1;
+      sum.x += data.x[i] / 10000;
+      sum.y += data.y[i] / 10000;
+      middles.set(data.cluster[i], sum);
+    }
+    return [...middles].map(([cluster, sum]) => [cluster, { x: sum.x / sum.count, y: sum.y / sum.count }]);
   }
 
   // ---- the selected image
@@ -146,11 +169,12 @@ if ($("canvas")) {
     }
     return best;
   }
+  const under = (x, y, within) => (asPictures() ? pictured.get(cellAt(x, y).join()) ?? -1 : nearest(x, y, within));
   function open() {
     if (selected < 0) return;
     const cut = sheetOf(selected);
-    let source = null;
-    if (cut) {
+    let source = document.querySelector(`.thumb[data-row="${selected}"] img`)?.src; // the galleries' is larger
+    if (cut && !source) {
       const picture = document.createElement("canvas");
       picture.width = picture.height = data.sheet.side;
       picture.getContext("2d").drawImage(...cut, 0, 0, data.sheet.side, data.sheet.side);
@@ -194,7 +218,7 @@ if ($("canvas")) {
       draw();
       return;
     }
-    select(nearest(event.offsetX, event.offsetY, 16));
+    select(under(event.offsetX, event.offsetY, 16));
   });
   canvas.addEventListener("pointerup", (event) => {
     const click = grip && !grip.moved;
@@ -202,7 +226,7 @@ if ($("canvas")) {
     canvas.classList.remove("dragging");
     if (!click) return;
     // a finger cannot hover: its first tap shows the card, a tap on the same image opens it
-    const hit = nearest(event.offsetX, event.offsetY, event.pointerType === "touch" ? 24 : 16);
+    const hit = under(event.offsetX, event.offsetY, event.pointerType === "touch" ? 24 : 16);
     const again = hit >= 0 && (event.pointerType !== "touch" || hit === selected);
     select(hit);
     if (again) open();

@@ -29,7 +29,10 @@ const three = (value) => (value === null ? "–" : value.toFixed(3));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
-      for (const [id, link] of links) link.toggleAttribute("aria-current", id === entry.target.id);
+      for (const [id, link] of links) {
+        if (id === entry.target.id) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
     }
   }, { rootMargin: "-30% 0px -65% 0px" });
   for (const id of links.keys()) seen.observe($(id));
@@ -93,6 +96,7 @@ const viewer = (() => {
     picture.hidden = !source;
     picture.alt = pathOf(row);
     if (source) picture.src = source;
+    picture.onload = () => { picture.style.maxWidth = `${4 * picture.naturalWidth}px`; }; // a sprite blown up further is only blur
     else picture.removeAttribute("src");
     const facts = { Confidence: three(data.confidence[row]), Margin: three(data.margin[row]), Agreement: three(data.agreement[row]), "Outlier score": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
     $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {

@@ -51,7 +51,7 @@ def write_report(
     output: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the page about the run in `folder`, to folder/report.html unless `output` says else; return its path.
+    """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
     `images` (N, 3, H, W) come in the order of assignments.csv; without them the page has no pictures.
     `labels` (N,) add scores and a confusion matrix; -1 marks an image without one. `progress` is told
@@ -62,8 +62,8 @@ def write_report(
     wanted = (len(facts.paths), 3)
     if images is not None and (images.ndim != 4 or images.shape[:2] != wanted):
         raise UserError(
-            f"images of shape {images.shape} for {len(facts.paths)} rows in {Path(folder) / 'assignments.csv'}; "
-            "give the (N, 3, H, W) images that the run was made from, in its order"
+            f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
+            "give the run's own images (N, 3, H, W), in its order"
         )
     html = _render(facts, images, labels, classes, tell)
     target = Path(output) if output is not None else Path(folder) / "report.html"

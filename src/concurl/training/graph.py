@@ -32,8 +32,8 @@ class CapturedStep:
         self._form: bool | None = None
         self._plain_steps = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream = torch.cuda.Stream()
-        self._inputs: tuple[Tensor, ...] = ()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._inputs: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self._losses: Tensor | None = None
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
@@ -44,21 +44,21 @@ class CapturedStep:
             return self._plainly(images, ids, number, settings, clustering)
         if self._graph is None:
             self._record(images, ids, number, settings, clustering)
-        assert self._graph is not None and self._losses is not None
+        assert self._graph is not None and self._inputs is not None and self._losses is not None
         for static, given in zip(self._inputs, (images, ids, number, settings), strict=True):
             static.copy_(given, non_blocking=True)
         self._graph.replay()
         return self._losses.clone()
 
-    def _plainly(self, *args: Tensor | bool) -> Tensor:
+    def _plainly(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            losses = self.step(*args)  # type: ignore[arg-type]
+            losses = self.step(images, ids, number, settings, clustering)
         torch.cuda.current_stream().wait_stream(self._stream)
         return losses
 
     def _record(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> None:
-        self._inputs = tuple(t.clone() for t in (images, ids, number, settings))
+        self._inputs = (images.clone(), ids.clone(), number.clone(), settings.clone())
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, stream=self._stream):

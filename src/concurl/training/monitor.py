@@ -60,4 +60,6 @@ class Monitor:
 
 
 def _joined(parts: tuple[Embeddings, ...]) -> Embeddings:
-    return Embeddings(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
+    y, v, z, w = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
+    assert y is not None and v is not None and z is not None
+    return Embeddings(y, v, z, w)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from concurl.config import Config
-from concurl.network.model import Model
+from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
@@ -46,7 +46,7 @@ class Step:
         now = Settings(*settings)
         x1, x2 = self.views(images, ids, number)
         losses = self.losses(x1, x2, now, clustering)
-        losses[0].backward()
+        losses[0].backward()  # type: ignore[no-untyped-call]
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -56,23 +56,23 @@ class Step:
     def losses(self, x1: Tensor, x2: Tensor, now: Settings, clustering: bool) -> Tensor:
         """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
         c = self.config
-        byol = c.alpha > 0
         x = torch.cat([x1, x2]).contiguous(memory_format=torch.channels_last)  # faster on GPUs and CPUs alike
         with torch.autocast(x.device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None):
             # NOTE: both views go through in one pass, so batch norm sees the statistics of both together.
-            _, v, z, w = self.model(x)
+            online: Embeddings = self.model(x)
             with torch.no_grad():
-                target = self.model.target(x) if byol or c.codes_from == "target" else None
+                unused = c.alpha == 0 and c.codes_from == "online"
+                target: Embeddings = online if unused else self.model.target(x)
 
-        zero = z.new_zeros((), dtype=torch.float32)
-        l1 = l2 = l3 = zero
-        if byol:
-            l1 = byol_loss(*w.chunk(2), *target.v.chunk(2))  # eq. 2
+        l1 = l2 = l3 = torch.zeros((), device=x.device)
+        if c.alpha > 0:
+            assert online.w is not None
+            l1 = byol_loss(*online.w.chunk(2), *target.v.chunk(2))  # eq. 2
         if clustering:
-            z1, z2 = z.float().chunk(2)
             C = self.model.prototypes
-            code_z1, code_z2 = (z1, z2) if c.codes_from == "online" else target.z.float().chunk(2)
-            q1, q2 = self.codes(code_z1, code_z2)  # eq. 4
+            z1, z2 = online.z.float().chunk(2)
+            coded = online if c.codes_from == "online" else target
+            q1, q2 = self.codes(*coded.z.float().chunk(2))  # eq. 4
             if c.beta > 0:
                 log_p1, log_p2 = log_assignments(z1, C, c.tau), log_assignments(z2, C, c.tau)  # eq. 3
                 l2 = swapped_loss(log_p1, log_p2, q1, q2)  # eq. 5

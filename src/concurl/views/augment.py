@@ -35,13 +35,13 @@ def resampling_matrix(
     Bilinear, and antialiased where it shrinks: F.interpolate(crop, n_out, mode="bilinear", antialias=True).
     A hat as wide as an output pixel, but never narrower than an input pixel, lies around each output's place.
     """
-    i = torch.arange(n_out, device=start.device)
-    j = torch.arange(n_in, device=start.device)
-    if flip is not None:
-        i = torch.where(flip[:, None], n_out - 1 - i, i)  # (B, n_out)
+    i = torch.arange(n_out, device=start.device, dtype=start.dtype)[:, None] + 0.5
+    j = torch.arange(n_in, device=start.device, dtype=start.dtype)
     start, length = start[:, None, None], length[:, None, None]
+    if flip is not None:
+        i = torch.where(flip[:, None, None], n_out - i, i)  # (B, n_out, 1)
     step = length / n_out
-    place = start + (i[..., None] + 0.5) * step - 0.5  # (B, n_out, 1), in pixels of the input
+    place = start + i * step - 0.5  # (B, n_out, 1), in pixels of the input
     hat = (1 - (j - place).abs_() / step.clamp(min=1)).clamp_(min=0)
     hat = hat * ((j >= start) & (j < start + length))
     return hat / hat.sum(-1, keepdim=True)
@@ -94,9 +94,8 @@ def hue(x: Tensor, turns: Tensor) -> Tensor:
     top, bottom = torch.maximum(torch.maximum(r, g), b), torch.minimum(torch.minimum(r, g), b)
     height = top - bottom
     sixth = 1 / (6 * height.clamp(min=1e-12))  # a gray pixel's curve is flat: there any hue will do
-    seen = torch.where(
-        top == r, (g - b) * sixth, torch.where(top == g, (b - r) * sixth + 1 / 3, (r - g) * sixth + 2 / 3)
-    )
+    green_or_blue = torch.where(g >= b, (b - r) * sixth + 1 / 3, (r - g) * sixth + 2 / 3)
+    seen = torch.where((r >= g) & (r >= b), (g - b) * sixth, green_or_blue)
     centre = torch.arange(3, device=x.device)[:, None] / 3
     away = (seen + turns[:, None, None]).unsqueeze(2) - centre  # (B, H, 3, W)
     away.sub_(away.round()).abs_()  # the short way round, at most half a turn

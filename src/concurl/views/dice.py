@@ -7,38 +7,41 @@ one drew, and `step` may be a tensor on the device, so that a replayed CUDA grap
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
-# splitmix64 (Steele, Lea and Flood 2014); torch's 64-bit integers are signed, but their products wrap alike
-GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
-MIX_2 = 0x94D049BB133111EB - 2**64
+Word = TypeVar("Word", int, Tensor, int | Tensor)
+
+# Wellons' lowbias32. torch's unsigned integers lack operations, so the 32 bits live in an int64. The factors are
+# below 2**31 (the second one modulo 2**32), so that no product leaves the int64: overflow is undefined in the
+# C++ that inductor writes, and g++ 12 did make wrong code of a 64-bit hash.
+MASK = 2**32 - 1
+MIX_1 = 0x7FEB352D
+MIX_2 = 0x846CA68B - 2**32
 
 
 def dice(seed: int, step: Tensor | int, ids: Tensor, view: int, n: int) -> Tensor:
     """Uniform numbers in [0, 1), float32 (B, n): row b belongs to image ids[b], whatever the other rows are.
 
-    Under torch.compile pass `step` as a 0-dim int64 tensor on the device of `ids`.
+    Only the lowest 32 bits of each word count. Under torch.compile pass `step` as a 0-dim int64 tensor.
 
     >>> dice(seed=0, step=7, ids=torch.tensor([3, 5]), view=0, n=2).shape
     torch.Size([2, 2])
     """
     state = _mix(ids)
-    for word in (seed, step, view):
-        state = _mix(state + word)
+    for word in (_mix(seed), _mix(step), _mix(view)):
+        # Each word is mixed before it is joined, or an image might draw what another drew some steps before, at
+        # every step; and the factor keeps image and seed from changing places.
+        state = _mix(3 * state + word)
     column = torch.arange(1, n + 1, device=ids.device)
-    # the product comes last: given `column * GOLDEN` alone, inductor works out its bounds, beyond 64 bits, and stops
-    bits = _mix((state[:, None] + column) * GOLDEN)  # (B, n)
-    return _shift(bits, 40).to(torch.float32) * 2.0**-24  # 24 bits: all that a float32 below 1 holds evenly
+    bits = _mix(state[:, None] + _mix(column))  # (B, n)
+    return (bits >> 8).to(torch.float32) * 2.0**-24  # 24 bits: all that a float32 below 1 holds evenly
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * MIX_1
-    x = (x ^ _shift(x, 27)) * MIX_2
-    return x ^ _shift(x, 31)
-
-
-def _shift(x: Tensor, bits: int) -> Tensor:
-    # torch's >> copies the sign bit down; the mask makes it the logical shift that the hash needs
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _mix(x: Word) -> Word:
+    x = x & MASK
+    x = ((x ^ (x >> 16)) * MIX_1) & MASK
+    x = ((x ^ (x >> 15)) * MIX_2) & MASK
+    return x ^ (x >> 16)

@@ -1,0 +1,185 @@
+"""From what the user hands over to an ImageSet."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import encoded, scene
+from PIL import Image
+from test_audit import tree_hash, zoo
+from test_listing import HOSTILE
+
+from concurl.data.decode import decode_file
+from concurl.data.imageset import ImageSet
+from concurl.data.sources import choose_size, read_files, read_source, stored_size
+from concurl.errors import UserError
+
+
+def photos(root: Path, count: int = 12, height: int = 100, width: int = 120) -> Path:
+    for i in random.sample(range(count), count):
+        path = root / f"class{i % 3}" / f"{i:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(Image.fromarray(scene(height, width, seed=i)), "PNG"))
+    return root
+
+
+def same(one: ImageSet, other: ImageSet) -> bool:
+    return (
+        list(one.names) == list(other.names)
+        and list(one.skipped) == list(other.skipped)
+        and np.array_equal(one.images, other.images)
+    )
+
+
+def test_images_and_names_belong_together(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos")
+    found = read_source(root, cache=tmp_path / "cache", workers=0)
+    assert found.images.shape == (12, 3, 96, 96)
+    assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in root.rglob("*.png"))
+    for name, image in zip(found.names, found.images, strict=True):
+        assert (image == decode_file(Path(found.facts["root"]) / name, 96)).all()
+    assert (found.facts["image_size"], found.facts["stored_size"], found.facts["median_side"]) == (
+        96,
+        96,
+        100,
+    )
+
+
+def test_order_times_and_workers_do_not_matter(tmp_path: Path) -> None:
+    """The same files, made in another order and at other times, by any number of workers."""
+    zoo(photos(tmp_path / "one"))
+    shutil.copytree(
+        tmp_path / "one", tmp_path / "two", symlinks=True, ignore=lambda _, names: {"pipe.jpg"} & set(names)
+    )
+    os.mkfifo(tmp_path / "two" / "pipe.jpg")
+    for i, path in enumerate(sorted((tmp_path / "two").rglob("*.png"), reverse=True)):
+        content = path.read_bytes() if path.is_file() else None
+        if content is not None:
+            path.unlink()
+            path.write_bytes(content)
+            os.utime(path, (i, i))
+    sets = [
+        read_source(tmp_path / folder, cache=tmp_path / f"cache{workers}", workers=workers)
+        for folder in ("one", "two")
+        for workers in (0, 1, 2)
+    ]
+    assert all(same(sets[0], other) for other in sets[1:])
+
+
+def test_each_file_is_used_or_skipped_and_none_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "zoo").mkdir()
+    expected = zoo(tmp_path / "zoo")
+    before = tree_hash(tmp_path / "zoo")
+    found = read_source(tmp_path / "zoo", cache=tmp_path / "cache")
+    assert tree_hash(tmp_path / "zoo") == before
+    assert list(found.names) == sorted(name for name, status in expected.items() if status == "ok")
+    assert {skip.path: skip.status for skip in found.skipped} == {
+        name: status for name, status in expected.items() if status != "ok"
+    }
+    assert found.facts["files"] == len(expected) == sum(found.facts["statuses"].values())
+    assert found.facts["oddities"]["16-bit"] == found.facts["oddities"]["exif-rotated"] == 1
+
+
+def test_a_cache_within_the_folder_is_not_read(tmp_path: Path) -> None:
+    root = photos(tmp_path)
+    first = read_source(root, 32, cache=root / "runs" / "cache", workers=0)
+    again = read_source(root, 32, cache=root / "runs" / "cache", workers=0)
+    assert same(first, again)
+    assert again.facts["pack_reused"]
+    assert not again.skipped
+
+
+def test_hostile_names(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for i, name in enumerate(HOSTILE):
+        with open(os.path.join(os.fsencode(tmp_path / "photos"), name), "wb") as file:
+            file.write(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    for _ in range(2):  # fresh, and from the pack
+        found = read_source(tmp_path / "photos", cache=tmp_path / "cache")
+        assert [os.fsencode(name) for name in found.names] == sorted(HOSTILE)
+        assert all(os.path.exists(tmp_path / "photos" / name) for name in found.names)
+
+
+def test_shards_lists_and_folders_give_the_same_images(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos")
+    whole = read_source(root, 64, cache=tmp_path / "cache", workers=0)
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for path in sorted(root.rglob("*.png"), reverse=True):
+            tar.add(path, path.relative_to(root).as_posix())
+            note = tarfile.TarInfo(path.stem + ".json")
+            note.size = 2
+            tar.addfile(note, io.BytesIO(b"{}"))
+    (tmp_path / "all.txt").write_text("\n".join(str(path) for path in root.rglob("*.png")))
+    (tmp_path / "all.csv").write_text("path\n" + "\n".join(f"photos/{name}" for name in whole.names))
+    for source, prefix in (
+        ("s.tar", "s.tar/"),
+        ("all.txt", "photos/"),
+        ("all.csv", "photos/"),
+        ("*.tar", "s.tar/"),
+    ):
+        found = read_source(str(tmp_path / source), 64, cache=tmp_path / "cache", workers=2)
+        assert list(found.names) == [prefix + name for name in whole.names]
+        assert np.array_equal(found.images, whole.images)
+        assert not found.skipped
+
+
+def test_read_files(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos")
+    paths = sorted(root.rglob("*.png"), reverse=True)
+    shutil.copy(paths[0], root / "copy.png")
+    found = read_files([*paths, root / "copy.png"], 48, root=root, cache=tmp_path / "cache", workers=0)
+    assert list(found.names) == sorted(
+        path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"]
+    )
+    assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
+    assert not found.skipped
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    root = tmp_path / "docs"
+    root.mkdir()
+    with pytest.raises(UserError, match="no files at all"):
+        read_source(root, cache=tmp_path / "cache")
+    for i in range(10):
+        (root / f"{i}.txt").write_text("text")
+    (root / "a.pdf").write_bytes(b"%PDF")
+    (root / "b.pdf").write_bytes(b"%PDF")
+    with pytest.raises(UserError, match=r"no images in .*docs: 12 files, of them 10 \.txt, 2 \.pdf$"):
+        read_source(root, cache=tmp_path / "cache")
+    (root / "c.jpg").write_bytes(b"")
+    with pytest.raises(UserError, match=r"1 \.jpg; 1 empty \(concurl audit .* says more\)"):
+        read_source(root, cache=tmp_path / "cache")
+    assert not [name for name in os.listdir(tmp_path / "cache") if not name.endswith(".lock")]
+
+
+def test_choose_size() -> None:
+    for side, chosen in (
+        (8, 32),
+        (32, 32),
+        (47, 32),
+        (96, 96),
+        (100, 96),
+        (223, 160),
+        (224, 224),
+        (5000, 224),
+    ):
+        assert choose_size([(side, 2 * side)]) == choose_size([(side + 9, side)]) == chosen
+    assert choose_size([(64, 64), (300, 300)]) == 64  # the lower of two medians
+    assert choose_size([(10, 10), (64, 64), (300, 300)]) == 64
+    assert choose_size([]) == 32
+    assert [stored_size(size) for size in (32, 96, 128, 160, 224)] == [32, 96, 128, 183, 256]
+
+
+def test_the_size_comes_from_the_images(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos", 5, 240, 400)
+    (root / "z.txt").write_text("no size")
+    found = read_source(root, cache=tmp_path / "cache")
+    assert found.images.shape == (5, 3, 256, 256)
+    assert found.facts["image_size"] == 224

@@ -1,0 +1,209 @@
+"""The packed copy: found again, made anew when anything changed, never half there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded, scene
+from PIL import Image
+
+from concurl.data import audit, sources
+from concurl.data.imageset import ImageSet
+from concurl.data.listing import list_source
+from concurl.data.sources import read_source
+from concurl.data.store import find_slot, open_pack, write_pack
+from concurl.errors import RunError, UserError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for i in range(20):
+        (root / f"{i:02}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    (root / "text.jpg").write_text("no image")
+    return root
+
+
+def read(photos: Path, **options: Any) -> ImageSet:
+    return read_source(photos, options.pop("size", 32), cache=photos.parent / "cache", workers=0, **options)
+
+
+def test_a_second_start_decodes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = read(photos)
+    assert not first.facts["pack_reused"]
+    monkeypatch.setattr(sources, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
+    second = read(photos)
+    assert second.facts == first.facts | {"pack_reused": True}
+    assert isinstance(second.images, np.memmap)
+    assert np.array_equal(first.images, second.images)
+    assert list(first.names) == list(second.names)
+    assert list(first.skipped) == list(second.skipped)
+
+
+def rewrite(photos: Path) -> None:
+    (photos / "03.png").write_bytes(encoded(Image.fromarray(scene(seed=99)), "PNG"))
+
+
+def touch(photos: Path) -> None:
+    os.utime(photos / "03.png", ns=(1, 1))
+
+
+def add(photos: Path) -> None:
+    (photos / "new.png").write_bytes(encoded(Image.fromarray(scene(seed=99)), "PNG"))
+
+
+def remove(photos: Path) -> None:
+    (photos / "03.png").unlink()
+
+
+def rename(photos: Path) -> None:
+    (photos / "03.png").rename(photos / "zz.png")
+
+
+def mend(photos: Path) -> None:
+    (photos / "text.jpg").write_bytes(encoded(Image.fromarray(scene(seed=99)), "JPEG"))
+
+
+@pytest.mark.parametrize("change", [rewrite, touch, add, remove, rename, mend])
+def test_any_change_makes_a_new_pack_in_place_of_the_old(
+    photos: Path, change: Callable[[Path], None]
+) -> None:
+    read(photos)
+    change(photos)
+    found = read(photos)
+    assert not found.facts["pack_reused"]
+    fresh = read_source(photos, 32, cache=photos.parent / "other", workers=0)
+    assert np.array_equal(found.images, fresh.images)
+    assert list(found.names) == list(fresh.names)
+    assert len(list((photos.parent / "cache").glob("*.npy"))) == 1
+
+
+def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
+    sets = [read(photos), read(photos, size=48), read(photos, background=(0, 0, 0))]
+    assert not any(found.facts["pack_reused"] for found in sets)
+    assert read(photos).facts["pack_reused"]
+    assert read(photos, size=48).facts["pack_reused"]
+
+
+def test_the_file_is_plain_npy(photos: Path) -> None:
+    found = read(photos)
+    plain = np.load(found.facts["pack"])
+    assert plain.shape == (20, 3, 32, 32)
+    assert np.array_equal(plain, found.images)
+    assert not found.images.flags.writeable
+
+
+def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
+    first = np.array(read(photos).images)
+    pack = Path(read(photos).facts["pack"])
+    for damage in (pack, pack.with_suffix(".jsonl")):
+        for length in (0, 10, damage.stat().st_size // 2, damage.stat().st_size - 1):
+            os.truncate(damage, length)
+            found = read(photos)
+            assert not found.facts["pack_reused"]
+            assert np.array_equal(found.images, first)
+    pack.unlink()
+    assert not read(photos).facts["pack_reused"]
+    pack.with_suffix(".jsonl").unlink()
+    assert not read(photos).facts["pack_reused"]
+
+
+def test_an_interrupted_packing_leaves_nothing(photos: Path) -> None:
+    cache = photos.parent / "cache"
+    cache.mkdir()
+    slot = find_slot(cache, list_source(photos), size=32)
+
+    def stream() -> Iterator[tuple[dict[str, Any], Any]]:
+        yield {"path": "a", "status": "ok"}, np.zeros((3, 32, 32), np.uint8)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_pack(slot, 32, 2, stream())
+    assert os.listdir(cache) == []
+    assert open_pack(slot) is None
+
+
+def pack_and_kill(photos: Path, seconds: float) -> None:
+    script = (
+        "import sys; from concurl.data.sources import read_source\n"
+        "read_source(sys.argv[1], 32, cache=sys.argv[2])"
+    )
+    command = [sys.executable, "-c", script, str(photos), str(photos.parent / "cache")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+
+
+def test_a_killed_packing_does_no_harm(photos: Path) -> None:
+    cache = photos.parent / "cache"
+    for i in range(20, 300):
+        (photos / f"{i:03}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
+    expected = read_source(photos, 32, cache=photos.parent / "other")
+    for seconds in (0.3, 0.5, 0.7):
+        pack_and_kill(photos, seconds)
+        found = read_source(photos, 32, cache=cache)
+        assert np.array_equal(found.images, expected.images)
+        assert len(os.listdir(cache)) == 3  # pixels, rows, lock: no leftovers
+        shutil.rmtree(cache)
+
+
+def test_two_processes_pack_once(photos: Path) -> None:
+    script = (
+        "import sys; from concurl.data.sources import read_source\n"
+        "print(read_source(sys.argv[1], 32, cache=sys.argv[2]).facts['pack_reused'])"
+    )
+    command = [sys.executable, "-c", script, str(photos), str(photos.parent / "cache")]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
+
+
+def test_a_full_disk(photos: Path) -> None:
+    """At any point of the writing: exit code 74, the message names path and bytes, and nothing is left."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    needed = f"{21 * 3 * 32 * 32:,}"
+    for limit in (0, 1, 100, 4000, 30_000, 61_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl)") as caught:
+                read(photos)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.exit_code == 74
+        assert ".jsonl" in str(caught.value) or needed in str(caught.value)
+        assert [name for name in os.listdir(photos.parent / "cache") if not name.endswith(".lock")] == []
+
+
+def test_a_disk_that_is_too_small_is_noticed_before(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
+    monkeypatch.setattr(audit, "ordered_map", lambda *_, **__: pytest.fail("decoding began"))
+    with pytest.raises(RunError, match=r"it needs 64,512 bytes") as caught:
+        read(photos)
+    assert caught.value.exit_code == 74
+
+
+def test_a_cache_that_cannot_be_written(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UserError, match=r"cannot write .*Read-only file system; choose a folder"):
+        read(photos)
+
+
+def test_the_default_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(photos.parent / "xdg"))
+    found = read_source(photos, 32, workers=0)
+    assert Path(found.facts["pack"]).parent == photos.parent / "xdg" / "concurl"

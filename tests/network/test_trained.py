@@ -1,0 +1,175 @@
+"""A model folder: what is written comes back to the bit; anything else is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import nn
+
+from concurl.errors import UserError
+from concurl.network.model import Model
+from concurl.network.trained import SCHEMA, TrainedModel
+
+
+@pytest.fixture
+def trained(tiny):
+    torch.manual_seed(0)
+    model = Model(tiny(transforms="projection", tau_b_end=1.0)).train()
+    model(torch.randn(16, 3, 8, 8))  # running statistics that are not 0 and 1
+    model.update_target(torch.tensor(0.5))
+    return TrainedModel(
+        tiny(tau_b_end=1.0), model.eval(), "z", torch.randn(4, 8), torch.randn(5, 3, 8), torch.randn(4)
+    )
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    trained.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit(folder, **changes):
+    path = folder / "model.json"
+    about = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in about.items() if value is not None}))
+
+
+def test_round_trip_to_the_bit(trained, folder):
+    back = TrainedModel.load(folder)
+    assert back.config == trained.config
+    assert back.space == trained.space
+    for name in ("centres", "A", "scalings"):
+        assert torch.equal(getattr(back, name), getattr(trained, name))
+    state, want = back.model.state_dict(), trained.model.state_dict()
+    assert state.keys() == want.keys()
+    assert all(torch.equal(state[name], want[name]) for name in want)
+    assert not back.model.training
+    assert not any(p.requires_grad for p in back.model.target.parameters())
+
+
+def test_the_folder_holds_json_and_safetensors_and_no_pickle(trained, folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors"]
+    stored = load((folder / "model.safetensors").read_bytes())
+    assert torch.equal(stored["model.prototypes"], trained.model.prototypes)
+    assert json.loads((folder / "model.json").read_text())["config"]["n_clusters"] == 4
+
+
+def test_saving_again_replaces(trained, folder):
+    (folder / "left over").write_text("")
+    trained.scalings.fill_(3)
+    trained.save(folder)
+    assert torch.equal(TrainedModel.load(folder).scalings, torch.full((4,), 3.0))
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    assert not (folder / "left over").exists()
+
+
+class Flat(nn.Module):
+    num_features = 5
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3 * 8 * 8, 5)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+
+
+def test_an_encoder_from_outside_is_given_again(tiny, tmp_path):
+    model = Model(tiny(), Flat()).eval()
+    TrainedModel(tiny(), model, "v_xi", torch.zeros(4, 12), torch.zeros(5, 3, 12), torch.zeros(4)).save(tmp_path / "m")
+    back = TrainedModel.load(tmp_path / "m", encoder=Flat())
+    x = torch.randn(3, 3, 8, 8)
+    assert torch.equal(back.model(x).w, model(x).w)
+    assert back.space == "v_xi"
+    refused(tmp_path / "m", "cannot be read as a model")
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------
+
+
+def refused(folder: Path, reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        TrainedModel.load(folder)
+    message = str(caught.value)
+    assert reason in message
+    assert str(folder) in message
+    assert "\n" not in message
+
+
+def test_tampered_weights(folder):
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1  # one bit of one weight
+    path.write_bytes(data)
+    refused(folder, "does not match the hash")
+
+
+def test_cut_off_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    refused(folder, "does not match the hash")
+
+
+def test_weights_of_another_network(folder):
+    import hashlib
+
+    path = folder / "model.safetensors"
+    tensors = load(path.read_bytes())
+    tensors["model.prototypes"] = torch.zeros(7, 8)
+    path.write_bytes(save(tensors))
+    edit(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    refused(folder, "cannot be read as a model")
+
+
+def test_not_safetensors(folder):
+    import hashlib
+
+    (folder / "model.safetensors").write_bytes(b"\x80\x04pickle?")
+    edit(folder, sha256=hashlib.sha256(b"\x80\x04pickle?").hexdigest())
+    refused(folder, "cannot be read as a model")
+
+
+def test_a_newer_schema(folder):
+    edit(folder, schema=SCHEMA + 1)
+    refused(folder, "newer version")
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "3", '{"format": "something else"}'], ids=["empty", "list", "number", "other format"]
+)
+def test_a_foreign_json(folder, text):
+    (folder / "model.json").write_text(text)
+    refused(folder, "not one of ours")
+
+
+@pytest.mark.parametrize("data", [b"not json", b"\xff\xfe\x00", b""], ids=["text", "bytes", "empty"])
+def test_not_json(folder, data):
+    (folder / "model.json").write_bytes(data)
+    refused(folder, "no readable model.json")
+
+
+def test_missing_files(folder):
+    refused(folder.parent / "nowhere", "no readable model.json")
+    (folder / "model.safetensors").unlink()
+    refused(folder, "cannot be read as a model")
+    (folder / "model.json").unlink()
+    refused(folder, "no readable model.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sha256": None},
+        {"config": None},
+        {"config": []},
+        {"config": {"no_such_option": 1}},
+        {"config": {"n_clusters": "four"}},
+        {"space": "y"},
+    ],
+    ids=["no hash", "no config", "config a list", "unknown option", "bad option", "unknown space"],
+)
+def test_a_broken_description(folder, changes):
+    edit(folder, **changes)
+    refused(folder, "cannot be read as a model")

@@ -1,0 +1,105 @@
+"""Spherical k-means: against scikit-learn on unit vectors, and where k-means usually breaks."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.metrics import adjusted_rand_score
+from torch.nn.functional import normalize
+
+from concurl.objective import kmeans
+from concurl.objective.kmeans import spherical_kmeans
+
+
+def blobs(k, per_cluster, dim=10, spread=0.05, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.linalg.qr(torch.randn(dim, dim, generator=generator))[0][:k]
+    truth = torch.arange(k).repeat_interleave(per_cluster)
+    x = centres[truth] + spread * torch.randn(len(truth), dim, generator=generator)
+    order = torch.randperm(len(truth), generator=generator)
+    return x[order] * (1 + 9 * torch.rand(len(truth), 1, generator=generator)), truth[order]
+
+
+def cosine_sum(x, labels):
+    """The objective of a partition: the cosines of all points with their cluster's mean direction."""
+    x = normalize(torch.as_tensor(x).double(), dim=1)
+    return sum(float(x[labels == k].sum(0).norm()) for k in np.unique(labels))
+
+
+@pytest.mark.parametrize("k", [1, 2, 6, 10])
+def test_recovers_separated_clusters_whatever_their_lengths(k):
+    x, truth = blobs(k, 30)
+    centres, labels = spherical_kmeans(x, k, seed=0)
+    assert centres.shape == (k, 10)
+    assert adjusted_rand_score(truth, labels) == 1
+    for cluster in range(k):  # a centre is the mean direction of its members
+        mean = normalize(x[labels == cluster], dim=1).sum(0)
+        torch.testing.assert_close(centres[cluster], mean / mean.norm(), rtol=0, atol=1e-5)
+
+
+def test_is_as_good_as_scikit_learn_on_digits():
+    x = torch.tensor(load_digits().data, dtype=torch.float32)
+    centres, labels = spherical_kmeans(x, 10, seed=0)
+    unit = normalize(x, dim=1).numpy()
+    theirs = max(cosine_sum(x, KMeans(10, n_init=1, random_state=seed).fit_predict(unit)) for seed in range(3))
+    assert cosine_sum(x, labels.numpy()) >= 0.99 * theirs
+    similarity = unit @ centres.numpy().T
+    np.testing.assert_allclose(similarity[np.arange(len(x)), labels], similarity.max(1), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(centres.norm(dim=1), 1, rtol=0, atol=1e-6)
+
+
+def test_more_restarts_are_never_worse():
+    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    found = [cosine_sum(x, spherical_kmeans(x, 12, seed=3, restarts=n)[1].numpy()) for n in (1, 3, 10)]
+    assert found[0] <= found[1] + 1e-4 <= found[2] + 2e-4
+    assert found[2] > found[0]
+
+
+def test_the_seed_alone_decides():
+    x = torch.randn(150, 4, generator=torch.Generator().manual_seed(0))
+    first = spherical_kmeans(x, 9, seed=5, restarts=1)
+    torch.manual_seed(123)
+    again = spherical_kmeans(x, 9, seed=5, restarts=1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(spherical_kmeans(x, 9, seed=6, restarts=1)[1], first[1])
+
+
+def test_as_many_clusters_as_points():
+    x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    centres, labels = spherical_kmeans(x, 12, seed=0)
+    assert sorted(labels.tolist()) == list(range(12))
+    torch.testing.assert_close(centres[labels], normalize(x, dim=1), rtol=0, atol=1e-6)
+
+
+def test_fewer_distinct_points_than_clusters():
+    distinct = torch.eye(3)
+    x = distinct.repeat(10, 1)
+    centres, labels = spherical_kmeans(x, 7, seed=0)
+    assert centres.isfinite().all()
+    torch.testing.assert_close(centres.norm(dim=1), torch.ones(7))
+    torch.testing.assert_close((x * centres[labels]).sum(1), torch.ones(30))  # each point on its own centre
+    assert len(labels.unique()) == 3
+    for point in range(3):
+        assert len(labels[point::3].unique()) == 1  # equal points, equal labels
+
+
+def test_an_empty_cluster_is_given_points(monkeypatch):
+    x, truth = blobs(3, 20)
+    monkeypatch.setattr(kmeans, "_plus_plus", lambda x, k, generator: x[:1].repeat(k, 1))  # k times the same start
+    _, labels = spherical_kmeans(x, 3, seed=0, restarts=1)
+    assert torch.bincount(labels, minlength=3).min() > 0
+    assert adjusted_rand_score(truth, labels) > 0.4
+
+
+def test_more_clusters_than_points_is_refused():
+    with pytest.raises(ValueError, match=r"n_clusters=4.*3 points"):
+        spherical_kmeans(torch.randn(3, 2), 4, seed=0)
+
+
+def test_no_gradient_and_no_change_of_the_input():
+    x = torch.randn(20, 3).requires_grad_()
+    before = x.detach().clone()
+    centres, _ = spherical_kmeans(x, 2, seed=0)
+    assert not centres.requires_grad
+    assert torch.equal(x.detach(), before)

@@ -1,0 +1,213 @@
+"""The codes: against SwAV's description as a plain loop, against POT, and under hostile scores."""
+
+import threading
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from concurl.objective.sinkhorn import sinkhorn, streaming_scalings
+
+
+def cosines(n, k, seed=0, dim=16):
+    """Scores as in training: cosines of n embeddings with k prototypes, float64 (n, k)."""
+    generator = torch.Generator().manual_seed(seed)
+    z, c = (normalize(torch.randn(m, dim, generator=generator, dtype=torch.float64), dim=1) for m in (n, k))
+    return z @ c.t()
+
+
+def swav(scores, epsilon, iterations):
+    """SwAV's algorithm with nothing but exponentials and divisions: prototypes first, then samples."""
+    Q = np.exp(np.asarray(scores, dtype=np.float64) / epsilon).T  # (K, B)
+    K, B = Q.shape
+    Q /= Q.sum()
+    for _ in range(iterations):
+        for k in range(K):
+            Q[k] /= Q[k].sum() * K
+        for i in range(B):
+            Q[:, i] /= Q[:, i].sum() * B
+    return (Q * B).T
+
+
+def pot(scores, epsilon, marginal):
+    """The same problem (eq. 4) solved to the end by POT: transport of mass from images to clusters."""
+    n = len(scores)
+    plan = ot.sinkhorn(
+        np.full(n, 1 / n), marginal, -scores.numpy(), epsilon, method="sinkhorn_log", numItermax=20_000, stopThr=1e-12
+    )
+    return torch.from_numpy(plan * n)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 5), (7, 3), (64, 10), (40, 100)])
+@pytest.mark.parametrize("epsilon", [0.03, 0.05, 1.0])
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_equals_swavs_loop(n, k, epsilon, iterations):
+    scores = cosines(n, k).float()
+    want = torch.from_numpy(swav(scores, epsilon, iterations))
+    torch.testing.assert_close(sinkhorn(scores.double(), epsilon, iterations)[0], want, rtol=0, atol=1e-12)
+    got = sinkhorn(scores, epsilon, iterations)[0]
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.05, 0.5])
+def test_equals_pot_at_convergence(epsilon):
+    scores = cosines(64, 10)
+    q, _ = sinkhorn(scores, epsilon, 3000)
+    torch.testing.assert_close(q, pot(scores, epsilon, np.full(10, 0.1)), rtol=0, atol=1e-6)
+
+
+def test_any_marginal_against_pot():
+    scores, marginal = cosines(64, 5), np.array([0.5, 0.2, 0.15, 0.1, 0.05])
+    q, _ = sinkhorn(scores, 0.05, 3000, log_marginal=torch.from_numpy(marginal).log())
+    torch.testing.assert_close(q, pot(scores, 0.05, marginal), rtol=0, atol=1e-6)
+    torch.testing.assert_close(q.mean(0), torch.from_numpy(marginal), rtol=0, atol=1e-6)
+
+
+@given(
+    n=st.integers(1, 64),
+    k=st.integers(1, 1000),
+    epsilon=st.floats(0.001, 1),
+    scale=st.floats(0, 1e4),
+    kind=st.sampled_from(["noise", "extremes", "equal", "one cluster", "one row"]),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    iterations=st.integers(1, 5),
+)
+@example(n=64, k=1000, epsilon=0.001, scale=1e4, kind="noise", dtype=torch.float16, iterations=3)
+@example(n=1, k=1, epsilon=0.001, scale=1e4, kind="extremes", dtype=torch.bfloat16, iterations=3)
+@example(n=64, k=10, epsilon=0.001, scale=1e4, kind="one cluster", dtype=torch.float32, iterations=3)
+@settings(max_examples=150)
+def test_always_finite_and_rows_sum_to_one(n, k, epsilon, scale, kind, dtype, iterations):
+    generator = torch.Generator().manual_seed(n * 1000 + k)
+    scores = (2 * torch.rand(n, k, generator=generator) - 1) * scale
+    if kind == "extremes":
+        scores = scores.sign() * scale
+    elif kind == "equal":
+        scores = torch.full((n, k), scale)
+    elif kind == "one cluster":
+        scores = torch.full((n, k), -scale)
+        scores[:, 0] = scale
+    elif kind == "one row":
+        scores = torch.full((n, k), -scale)
+        scores[0] = scale
+    q, u = sinkhorn(scores.to(dtype), epsilon, iterations)
+    assert q.shape == (n, k)
+    assert u.shape == (k,)
+    assert q.dtype == u.dtype == torch.float32
+    assert q.isfinite().all()
+    assert u.isfinite().all()
+    assert (q >= 0).all()
+    torch.testing.assert_close(q.sum(1), torch.ones(n), rtol=0, atol=1e-5)
+
+
+@given(
+    n=st.integers(1, 40), k=st.integers(1, 30), epsilon=st.floats(0.01, 1), iterations=st.integers(1, 20), seed=st.integers(0, 99)
+)
+@settings(max_examples=50)
+def test_codes_are_the_softmax_with_the_returned_scalings(n, k, epsilon, iterations, seed):
+    scores = cosines(n, k, seed)
+    q, u = sinkhorn(scores, epsilon, iterations)
+    torch.testing.assert_close(torch.softmax(scores / epsilon + u, dim=1), q, rtol=0, atol=1e-12)
+    assert abs(float(u.mean())) < 1e-9
+
+
+def test_codes_are_constants():
+    scores = cosines(6, 3).float().requires_grad_()
+    q, u = sinkhorn(scores, 0.05, 3)
+    assert not q.requires_grad
+    assert not u.requires_grad
+
+
+# ---- several processes -------------------------------------------------------------------------------------
+
+
+def in_lockstep(parts, work):
+    """work(part, log_reduce) in one thread per part, meeting at every reduction as processes do."""
+    meet = threading.Barrier(len(parts), timeout=30)
+    said, results = [None] * len(parts), [None] * len(parts)
+
+    def process(rank):
+        def log_reduce(x):
+            said[rank] = x
+            meet.wait()
+            whole = torch.logsumexp(torch.stack(said), dim=0)
+            meet.wait()
+            return whole
+
+        results[rank] = work(parts[rank], log_reduce)
+
+    threads = [threading.Thread(target=process, args=(rank,)) for rank in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("sizes", [[32, 32], [63, 1], [20, 30, 14]])
+def test_processes_together_do_what_one_does(sizes):
+    scores = cosines(64, 10)
+    whole, u = sinkhorn(scores, 0.05, 3)
+    parts = in_lockstep(scores.split(sizes), lambda part, reduce: sinkhorn(part, 0.05, 3, log_reduce=reduce))
+    torch.testing.assert_close(torch.cat([q for q, _ in parts]), whole, rtol=0, atol=1e-12)
+    for _, mine in parts:
+        torch.testing.assert_close(mine, u, rtol=0, atol=1e-10)
+    alone = torch.cat([sinkhorn(part, 0.05, 3)[0] for part in scores.split(sizes)])
+    assert (alone - whole).abs().max() > 1e-3  # else the test above would show nothing
+
+
+def test_streaming_over_processes():
+    scores = cosines(50, 6)
+    whole = streaming_scalings(lambda: [scores], 0.05)
+    for mine in in_lockstep(
+        scores.split([20, 30]), lambda part, reduce: streaming_scalings(lambda: part.split(7), 0.05, log_reduce=reduce)
+    ):
+        torch.testing.assert_close(mine, whole, rtol=0, atol=1e-9)
+
+
+# ---- the whole set -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+@pytest.mark.parametrize("epsilon", [0.05, 0.3])
+def test_streaming_equals_memory_whatever_the_chunks(chunk, epsilon):
+    scores = cosines(300, 10)
+    q, u = sinkhorn(scores, epsilon, 3000)
+    got = streaming_scalings(lambda: scores.split(chunk), epsilon, tolerance=1e-10)
+    torch.testing.assert_close(got, u, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.softmax(scores / epsilon + got, dim=1), q, rtol=0, atol=1e-6)
+
+
+def test_streaming_makes_the_clusters_equally_large():
+    scores = cosines(200, 8) + torch.linspace(0, 0.5, 8)  # without balance the last clusters take nearly all
+    assert torch.softmax(scores / 0.05, dim=1).mean(0)[-4:].sum() > 0.8
+    u = streaming_scalings(lambda: scores.split(64), 0.05)
+    shares = torch.softmax(scores / 0.05 + u, dim=1).mean(0)
+    torch.testing.assert_close(shares, torch.full((8,), 1 / 8, dtype=torch.float64), rtol=1e-5, atol=0)
+
+
+def test_streaming_to_any_marginal():
+    marginal = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+    scores = cosines(200, 3)
+    u = streaming_scalings(lambda: [scores], 0.1, log_marginal=marginal.log())
+    torch.testing.assert_close(torch.softmax(scores / 0.1 + u, dim=1).mean(0), marginal, rtol=1e-5, atol=0)
+
+
+def test_streaming_reads_no_more_often_than_it_must():
+    reads = []
+
+    def chunks():
+        reads.append(1)
+        return [torch.zeros(6, 3)]  # balanced as it is
+
+    torch.testing.assert_close(streaming_scalings(chunks, 0.05), torch.zeros(3))
+    assert len(reads) == 1
+
+
+def test_streaming_without_scores_is_refused():
+    with pytest.raises(ValueError, match="no scores"):
+        streaming_scalings(list, 0.05)

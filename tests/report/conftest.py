@@ -1,0 +1,109 @@
+"""The browser, started once, and pages that several tests look at."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_run import Run, hostile_names, make_run
+
+from concurl.report import write_report
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,900"
+)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """180 shapes in 6 clusters with a written page."""
+    made = make_run(tmp_path_factory.mktemp("run") / "shapes")
+    write_report(made.folder, made.images, labels=made.labels, classes=[f"kind {c}" for c in range(6)])
+    return made
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """60 hostile names in 6 clusters, few enough for the galleries to show every one."""
+    made = make_run(tmp_path_factory.mktemp("hostile") / "<b>run", n=60, names=hostile_names())
+    names = {
+        "0": "<script>window.pwned='name'</script>",
+        "1": "\u202eedis",
+        "2": '"quoted"',
+        "3": "\ud800lone",
+    }
+    (made.folder / "names.json").write_text(json.dumps(names))
+    write_report(
+        made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"]
+    )
+    return made
+
+
+class Browser:
+    """Chromium with its console and its network watched."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> Any:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+        self.console(), self.requests()  # what was there before is not this page's
+        self.driver.get(page.as_uri())
+        self.js("document.documentElement.style.scrollBehavior = 'auto'")
+        return self.driver
+
+    def js(self, script: str, *given: Any) -> Any:
+        return self.driver.execute_script(script, *given)
+
+    def console(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    selenium = pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    assert selenium
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in FLAGS.split():
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    yield Browser(chrome)
+    chrome.quit()
+
+
+@pytest.fixture
+def without_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openTSNE", None)
+
+
+@pytest.fixture
+def page_of(without_tsne: None, tmp_path: Path) -> Callable[..., str]:
+    """page_of(run, **arguments): the page's text, with the quick map."""
+
+    def make(run: Run, *given: Any, **named: Any) -> str:
+        return write_report(run.folder, *given, output=tmp_path / "page.html", **named).read_text(
+            encoding="utf-8"
+        )
+
+    return make

@@ -1,0 +1,108 @@
+"""Reading a run's folder: everything that is there, nothing that is not, and no row lost to an odd one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_run import hostile_names, make_run
+
+from concurl.errors import UserError
+from concurl.report.facts import RunFacts, shown
+
+
+def test_every_row_of_the_csv_arrives_in_order(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=60, names=hostile_names())
+    facts, rows = RunFacts.read(run.folder), run.rows()
+    assert [row["path"] for row in rows] == hostile_names()  # the csv itself kept them
+    assert len(facts.paths) == 60
+    assert facts.cluster.tolist() == [int(row["cluster"]) for row in rows]
+    for key in ("confidence", "margin", "agreement", "outlier"):
+        assert getattr(facts, key).tolist() == [float(row[key]) for row in rows]
+    assert facts.unsure.tolist() == [row["status"] == "unsure" for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("raw", "seen"),
+    [
+        (b"caf\xe9.jpg".decode("utf-8", "surrogateescape"), "caf\ufffd.jpg"),
+        ("\ud800", "\ufffd"),
+        ("new\nline\t.jpg", "new␊line␉.jpg"),
+        ("\x7f\x85", "␡\ufffd"),
+        ("\u202e\u05e9\u05dc\u05d5\u05dd日本\u2028", "\u202e\u05e9\u05dc\u05d5\u05dd日本\u2028"),
+    ],
+)
+def test_shown_keeps_what_can_be_shown_and_marks_the_rest(raw: str, seen: str) -> None:
+    assert shown(raw) == seen
+    seen.encode("utf-8")
+
+
+def test_only_assignments_must_be_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3)
+    for file in run.folder.iterdir():
+        if file.name != "assignments.csv":
+            file.unlink()
+    facts = RunFacts.read(run.folder)
+    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (
+        3,
+        None,
+        (),
+        (),
+        {},
+    )
+    (run.folder / "assignments.csv").unlink()
+    with pytest.raises(UserError, match=r"no assignments\.csv.*concurl fit"):
+        RunFacts.read(run.folder)
+
+
+def test_an_empty_cluster_at_the_end_counts(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3, n_clusters=5)
+    facts = RunFacts.read(run.folder)
+    assert facts.n_clusters == 5
+    assert facts.sizes.tolist()[3:] == [0, 0]
+
+
+def test_names_come_from_names_json_then_the_csv_then_the_number(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=4)
+    path = run.folder / "assignments.csv"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(",1,,", ",1,from csv,").replace(",2,,", ",2,hidden,"), encoding="utf-8")
+    (run.folder / "names.json").write_text(
+        json.dumps({"2": "given", "9": "no such cluster", "x": "no number"})
+    )
+    assert RunFacts.read(run.folder).names == ("Cluster 0", "from csv", "given", "Cluster 3")
+
+
+def test_a_torn_or_repeated_line_of_the_log_costs_no_epoch(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3, epochs=3)
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"epoch": 2, "l1": 7.0}) + "\n")  # resumed from epoch 1
+        file.write('{"epoch": 3, "l1": 0.')  # killed while writing
+    facts = RunFacts.read(run.folder)
+    assert [epoch["epoch"] for epoch in facts.epochs] == [1, 2, 3]
+    assert facts.series("l1")[1] == 7.0
+    assert np.isnan(facts.series("l2")[1])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("assignments.csv", "path,cluster\na.jpg,-1\n", "row 1 has cluster '-1'"),
+        ("assignments.csv", "path,cluster\n", "no rows"),
+        ("summary.json", "{", r"summary\.json: no valid json"),
+    ],
+)
+def test_wrong_files_are_named_with_the_remedy(tmp_path: Path, file: str, text: str, message: str) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3)
+    (run.folder / file).write_text(text)
+    with pytest.raises(UserError, match=message):
+        RunFacts.read(run.folder)
+
+
+def test_embeddings_of_another_run_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3)
+    np.save(run.folder / "embeddings.npy", np.zeros((11, 4), dtype=np.float32))
+    with pytest.raises(UserError, match=r"shape \(11, 4\) for 12 rows"):
+        RunFacts.read(run.folder)

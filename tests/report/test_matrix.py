@@ -1,0 +1,77 @@
+"""The tables of shares: the most mixed-up pairs, and clusters matched with classes as scikit-learn counts them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix
+from synthetic_run import Run, make_run
+
+from concurl.errors import UserError
+from concurl.report.facts import RunFacts
+from concurl.report.matrix import MAX_SIDE, disagreement, matched, mixed_up, votes
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFacts, Run]:
+    run = make_run(tmp_path_factory.mktemp("m") / "r")
+    return RunFacts.read(run.folder), run
+
+
+def test_pairs_come_by_votes_with_the_larger_share_first() -> None:
+    shares = np.array([[0.9, 0.1, 0.0], [0.3, 0.6, 0.1], [0.002, 0.008, 0.99]])
+    pairs = mixed_up(shares)
+    assert [(p.one, p.other, p.there, p.back) for p in pairs] == [(1, 0, 0.3, 0.1), (1, 2, 0.1, 0.008)]
+
+
+def test_votes_of_another_shape_are_not_shown(given: tuple[RunFacts, Run]) -> None:
+    facts, _ = given
+    assert votes(facts) is not None
+    for wrong in (None, [[1.0]], "no", [[1, 2], [3]]):
+        assert votes(dataclasses.replace(facts, summary={"ensemble_confusion": wrong})) is None
+
+
+def test_a_large_table_keeps_the_most_mixed_up(given: tuple[RunFacts, Run]) -> None:
+    facts = dataclasses.replace(given[0], names=tuple(f"c{i}" for i in range(50)))
+    shares = np.eye(50)
+    shares[45, 3] = shares[7, 49] = 0.4
+    table = disagreement(facts, shares)
+    assert len(table.rows) == MAX_SIDE
+    assert table.left_out == 20
+    assert {"c45", "c3", "c7", "c49"} <= set(table.rows)
+    assert table.shares[table.rows.index("c45"), table.columns.index("c3")] == 0.4
+
+
+def test_the_matched_matrix_counts_what_scikit_learn_counts(given: tuple[RunFacts, Run]) -> None:
+    facts, run = given
+    labels = (run.labels + 2) % 6  # class j sits in cluster j - 2: the matching must turn it back
+    found = matched(facts, labels, [f"kind {j}" for j in range(6)])
+    plain = confusion_matrix(facts.cluster, labels, labels=range(6))
+    for i, row in enumerate(found.matrix.rows):
+        for j, column in enumerate(found.matrix.columns):
+            assert found.matrix.counts[i, j] == plain[facts.names.index(row), int(column[-1])]
+    for row, column in zip(found.matrix.rows, found.matrix.columns, strict=True):
+        assert int(column[-1]) == (facts.names.index(row) + 2) % 6
+    assert found.scores["acc"] == pytest.approx((facts.cluster == run.labels).mean())
+    np.testing.assert_allclose(found.matrix.shares.sum(axis=1), 1)
+
+
+def test_images_without_a_label_are_left_out(given: tuple[RunFacts, Run]) -> None:
+    facts, run = given
+    labels = np.where(np.arange(180) < 30, -1, run.labels)
+    found = matched(facts, labels, None)
+    assert found.unlabelled == 30
+    assert found.matrix.counts.sum() == 150
+    assert found.matrix.columns[0].startswith("Class ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [(np.zeros(3, int), "3.*180 images"), (np.full(180, -1), "none is 0 or more")]
+)
+def test_labels_that_do_not_fit_are_refused(
+    given: tuple[RunFacts, Run], labels: np.ndarray, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        matched(given[0], labels, None)

@@ -1,0 +1,121 @@
+"""The verdict says what the numbers say: each failure that it is there for is caught, and a good run is not blamed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import make_run
+
+from concurl.report.facts import RunFacts
+from concurl.report.verdict import judge, percent
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> RunFacts:
+    return RunFacts.read(make_run(tmp_path_factory.mktemp("v") / "r").folder)
+
+
+def changed_epochs(facts: RunFacts, **keys: Any) -> RunFacts:
+    return dataclasses.replace(facts, epochs=tuple({**epoch, **keys} for epoch in facts.epochs))
+
+
+def titles(facts: RunFacts, state: str) -> list[str]:
+    return [check.title for check in judge(facts).checks if check.state == state]
+
+
+def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) -> None:
+    verdict = judge(healthy)
+    text = " ".join(verdict.sentences)
+    assert verdict.state == "good"
+    assert verdict.headline == "180 images in 6 clusters"
+    assert f"on average {round(100 * healthy.agreement.mean())}% of its members" in text
+    unsure = int(healthy.unsure.sum())
+    assert f"{unsure} image{'s' * (unsure != 1)} ({percent(unsure / 180)})" in text
+    assert f"holds {healthy.sizes.max()} images" in text
+    assert text.endswith("The run looks healthy.")
+
+
+@pytest.mark.parametrize(
+    ("agreement", "word"),
+    [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "mostly guessing")],
+)
+def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
+    facts = dataclasses.replace(healthy, agreement=np.full(180, agreement))
+    assert f"The ensemble is {word} of them" in judge(facts).sentences[0]
+
+
+def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
+    facts = dataclasses.replace(healthy, agreement=np.full(180, math.nan), confidence=np.full(180, 0.95))
+    assert judge(facts).sentences[0] == "The model is very sure of them: the mean confidence is 95%."
+
+
+def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
+    facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
+    assert titles(facts, "bad") == ["Clustering did not start"]
+    assert "do not rely on these clusters" in judge(facts).sentences[-1]
+
+
+def test_nan_is_divergence(healthy: RunFacts) -> None:
+    assert titles(changed_epochs(healthy, l1=math.nan), "bad") == ["BYOL loss is not a number"]
+
+
+def test_everything_in_one_cluster_is_bad(healthy: RunFacts) -> None:
+    facts = dataclasses.replace(healthy, cluster=np.where(np.arange(180) < 120, 2, healthy.cluster))
+    assert "One cluster holds most images" in titles(facts, "bad")
+
+
+def test_two_clusters_may_be_uneven_but_not_nearly_one(healthy: RunFacts) -> None:
+    for size, state in ((110, "good"), (180, "bad")):
+        facts = dataclasses.replace(
+            healthy, names=("a", "b"), cluster=(np.arange(180) >= size).astype(np.int64), epochs=()
+        )
+        assert judge(facts).state == state
+
+
+def test_an_empty_and_a_tiny_cluster_are_reported(healthy: RunFacts) -> None:
+    cluster = np.arange(180) % 5
+    cluster[0] = 5
+    facts = dataclasses.replace(healthy, cluster=cluster, names=(*healthy.names, "seventh"))
+    (check,) = [check for check in judge(facts).checks if check.state == "watch"]
+    assert check.text.startswith("1 cluster empty and 1 cluster under a tenth of an even share")
+
+
+def test_equal_embeddings_are_a_collapse(healthy: RunFacts) -> None:
+    z = np.tile(healthy.embeddings[:1], (180, 1))
+    assert titles(dataclasses.replace(healthy, embeddings=z), "bad") == ["Embeddings collapsed"]
+
+
+def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:
+    z = np.random.default_rng(0).normal(size=(180, 64)).astype(np.float32)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    (check,) = [c for c in judge(dataclasses.replace(healthy, embeddings=z)).checks if "spread" in c.title]
+    assert check.text.startswith(("Spread 1.00", "Spread 0.99"))
+
+
+def test_a_falling_loss_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
+    falling = tuple({**e, "loss": 10.0 - 0.2 * e["epoch"], "diversity_mean": 0.3} for e in healthy.epochs)
+    facts = dataclasses.replace(healthy, epochs=falling, summary={"warnings": ["only 3 clusters are used"]})
+    assert titles(facts, "watch") == [
+        "The ensemble is divided",
+        "The loss was still falling",
+        "Warning during the run",
+    ]
+    assert judge(facts).checks[2].text == "only 3 clusters are used"
+
+
+def test_many_skipped_files_are_for_a_look(healthy: RunFacts) -> None:
+    facts = dataclasses.replace(healthy, skipped=(("a", "truncated", ""),) * 20)
+    (check,) = [check for check in judge(facts).checks if check.state == "watch"]
+    assert check.text.startswith("20 files (10%)")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0%"), (0.004, "under 1%"), (0.5, "50%"), (0.999, "over 99%"), (1, "100%"), (math.nan, "unknown")],
+)
+def test_percent_never_rounds_something_to_nothing(share: float, text: str) -> None:
+    assert percent(share) == text
