@@ -327,7 +327,7 @@ def mutated(dice: random.Random) -> bytes:
         mode = "RGB"
     image = Image.fromarray(scene(40, 56, seed=dice.randrange(5))).convert(mode)
     data = bytearray(encoded(image, format, **options))
-    for _ in range(dice.randrange(1, 12)):
+    for _ in range(dice.choice([1, 1, 2, 8])):
         where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))
         what = dice.randrange(3)
         if what == 0:
@@ -342,7 +342,7 @@ def mutated(dice: random.Random) -> bytes:
 def test_mutations_are_decoded_or_refused_and_nothing_else() -> None:
     dice = random.Random(1)
     statuses = [status_or_ok(mutated(dice)) for _ in range(400)]
-    assert 50 < statuses.count("ok") < 350
+    assert 80 < statuses.count("ok") < 320
     assert set(statuses) <= {"ok", "unreadable", "truncated", "too small", "too large", "not an image"}
 
 

@@ -33,7 +33,7 @@ def joined(model, images, **how):
     return torch.cat(parts)
 
 
-BUG = pytest.mark.xfail(reason="evaluation_view runs before the padding: its products round by the batch's shape")
+BUG = pytest.mark.xfail(reason="views.evaluation_view: float32 products round by place and batch")
 
 
 @pytest.mark.parametrize(

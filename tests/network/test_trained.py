@@ -19,9 +19,7 @@ def trained(tiny):
     model = Model(tiny(transforms="projection", tau_b_end=1.0)).train()
     model(torch.randn(16, 3, 8, 8))  # running statistics that are not 0 and 1
     model.update_target(torch.tensor(0.5))
-    return TrainedModel(
-        tiny(tau_b_end=1.0), model.eval(), "z", torch.randn(4, 8), torch.randn(5, 3, 8), torch.randn(4)
-    )
+    return TrainedModel(tiny(tau_b_end=1.0), model.eval(), "z", torch.randn(4, 8), torch.randn(5, 3, 8), torch.randn(4))
 
 
 @pytest.fixture

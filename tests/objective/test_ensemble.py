@@ -111,7 +111,8 @@ def test_prototypes_learn_and_codes_do_not(members):
     z1, z2, C, q1, q2 = batch(3)
     leaves = [x.requires_grad_() for x in (z1, z2, C, q1, q2)]
     log_p1, log_p2 = (
-        log_assignments(z, C, TAU) if members is None else ensemble_log_assignments(z, C, members, TAU) for z in (z1, z2)
+        log_assignments(z, C, TAU) if members is None else ensemble_log_assignments(z, C, members, TAU)
+        for z in (z1, z2)
     )
     gradients = torch.autograd.grad(swapped_loss(log_p1, log_p2, q1, q2), leaves, allow_unused=True)
     for gradient in gradients[:3]:
@@ -190,7 +191,8 @@ def test_transform_is_a_matrix_product_per_member(kind):
 
 def sklearn_diversity(votes):
     pairs = [
-        normalized_mutual_info_score(a, b, average_method="geometric") for a, b in itertools.combinations(votes.numpy(), 2)
+        normalized_mutual_info_score(a, b, average_method="geometric")
+        for a, b in itertools.combinations(votes.numpy(), 2)
     ]
     values = torch.tensor(pairs, dtype=torch.float64)
     return float(values.mean()), float(values.std(unbiased=False))

@@ -105,7 +105,11 @@ def test_always_finite_and_rows_sum_to_one(n, k, epsilon, scale, kind, dtype, it
 
 
 @given(
-    n=st.integers(1, 40), k=st.integers(1, 30), epsilon=st.floats(0.01, 1), iterations=st.integers(1, 20), seed=st.integers(0, 99)
+    n=st.integers(1, 40),
+    k=st.integers(1, 30),
+    epsilon=st.floats(0.01, 1),
+    iterations=st.integers(1, 20),
+    seed=st.integers(0, 99),
 )
 @settings(max_examples=50)
 def test_codes_are_the_softmax_with_the_returned_scalings(n, k, epsilon, iterations, seed):

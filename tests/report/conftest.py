@@ -38,9 +38,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "3": "\ud800lone",
     }
     (made.folder / "names.json").write_text(json.dumps(names))
-    write_report(
-        made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"]
-    )
+    write_report(made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"])
     return made
 
 
@@ -102,8 +100,6 @@ def page_of(without_tsne: None, tmp_path: Path) -> Callable[..., str]:
     """page_of(run, **arguments): the page's text, with the quick map."""
 
     def make(run: Run, *given: Any, **named: Any) -> str:
-        return write_report(run.folder, *given, output=tmp_path / "page.html", **named).read_text(
-            encoding="utf-8"
-        )
+        return write_report(run.folder, *given, output=tmp_path / "page.html", **named).read_text(encoding="utf-8")
 
     return make

@@ -72,9 +72,7 @@ def make_run(
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     confidence = rng.beta(5, 1.5, n)
     numbers = np.stack([confidence, confidence * rng.random(n), rng.beta(6, 1.2, n), rng.random(n)], axis=1)
-    with (folder / "assignments.csv").open(
-        "w", newline="", encoding="utf-8", errors="surrogateescape"
-    ) as file:
+    with (folder / "assignments.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)  # \r\n ends a line: only so a lone \r in a name is quoted
         writer.writerow(COLUMNS)
         for name, c, row in zip(names, cluster, numbers, strict=True):
@@ -99,9 +97,7 @@ def make_run(
     (folder / "config.json").write_text(Config(n_clusters=k, epochs=epochs).to_json())
     (folder / "environment.json").write_text(json.dumps({"concurl": "0.1.0", "device": "cpu"}))
     with (folder / "skipped.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(
-            [("path", "status", "reason"), ("photos/bad.jpg", "truncated", "12 bytes missing")]
-        )
+        csv.writer(file).writerows([("path", "status", "reason"), ("photos/bad.jpg", "truncated", "12 bytes missing")])
     return Run(folder, images, kind)
 
 
@@ -139,6 +135,8 @@ def hostile_names() -> list[str]:
         "</title></textarea><b>bold.jpg",
         "<a href='http://example.com/x'>y.jpg",
         "&lt;b&gt; &amp; &quot;.jpg",
+        "../../etc/passwd.jpg",
+        "con.jpg",
     ]
     template = ["{{ 7*7 }}.jpg", "{% raw %}.jpg", "${7*7}.jpg", "#{7*7}.jpg", "%s%d%n.jpg", "{0}.jpg"]
     quoting = [

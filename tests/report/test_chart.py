@@ -90,9 +90,7 @@ def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
     assert f"ln 6 = {math.log(6):.2f}" in str(charts["l2"].svg)
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)
     first = charts["sizes"].data["lines"][0]["y"][0]
-    assert first == pytest.approx(
-        facts.epochs[0]["cluster_sizes"][0] / sum(facts.epochs[0]["cluster_sizes"]), abs=1e-5
-    )
+    assert first == pytest.approx(facts.epochs[0]["cluster_sizes"][0] / sum(facts.epochs[0]["cluster_sizes"]), abs=1e-5)
     titles, rows = numbers(facts)
     assert titles[:3] == ["Epoch", "L1, BYOL", "L2, clustering"]
     assert rows[0][2] == "\u2013"

@@ -69,9 +69,7 @@ def test_names_come_from_names_json_then_the_csv_then_the_number(tmp_path: Path)
     path = run.folder / "assignments.csv"
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(",1,,", ",1,from csv,").replace(",2,,", ",2,hidden,"), encoding="utf-8")
-    (run.folder / "names.json").write_text(
-        json.dumps({"2": "given", "9": "no such cluster", "x": "no number"})
-    )
+    (run.folder / "names.json").write_text(json.dumps({"2": "given", "9": "no such cluster", "x": "no number"}))
     assert RunFacts.read(run.folder).names == ("Cluster 0", "from csv", "given", "Cluster 3")
 
 

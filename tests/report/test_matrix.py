@@ -70,8 +70,6 @@ def test_images_without_a_label_are_left_out(given: tuple[RunFacts, Run]) -> Non
 @pytest.mark.parametrize(
     ("labels", "message"), [(np.zeros(3, int), "3.*180 images"), (np.full(180, -1), "none is 0 or more")]
 )
-def test_labels_that_do_not_fit_are_refused(
-    given: tuple[RunFacts, Run], labels: np.ndarray, message: str
-) -> None:
+def test_labels_that_do_not_fit_are_refused(given: tuple[RunFacts, Run], labels: np.ndarray, message: str) -> None:
     with pytest.raises(UserError, match=message):
         matched(given[0], labels, None)

@@ -96,9 +96,7 @@ def test_a_quarter_turn_moves_pixels_and_blends_none(turns):
 def test_factors_are_kornias(ours, theirs):
     x = photos()
     factor = torch.tensor([0.0, 0.6, 1.0, 1.2, 1.4, 2.0])
-    torch.testing.assert_close(
-        images_first(ours(rows_first(x), factor)), theirs(x, factor), atol=1e-6, rtol=0
-    )
+    torch.testing.assert_close(images_first(ours(rows_first(x), factor)), theirs(x, factor), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("change", [augment.brightness, augment.contrast, augment.saturation])
@@ -165,9 +163,7 @@ def test_no_sigma_no_blur():
 
 def test_normalise_is_imagenets():
     x = photos()
-    expected = kornia.enhance.normalize(
-        x, torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    )
+    expected = kornia.enhance.normalize(x, torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225]))
     got = augment.normalise(rows_first(x))
     assert got.is_contiguous()
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)

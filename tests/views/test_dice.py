@@ -74,8 +74,7 @@ def test_a_row_depends_on_its_image_and_not_on_its_place():
 
 def test_the_words_do_not_change_places():
     rows = [
-        dice(a, b, torch.tensor([c]), d, 4)
-        for a, b, c, d in [(1, 2, 3, 0), (3, 2, 1, 0), (2, 1, 3, 0), (1, 3, 2, 0)]
+        dice(a, b, torch.tensor([c]), d, 4) for a, b, c, d in [(1, 2, 3, 0), (3, 2, 1, 0), (2, 1, 3, 0), (1, 3, 2, 0)]
     ]
     assert torch.cat(rows).unique(dim=0).shape[0] == 4
 

@@ -20,9 +20,7 @@ def rolls(n=N):
 
 
 def noise(n, side):
-    return torch.randint(
-        0, 256, (n, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-    )
+    return torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(("height", "width", "crop_min"), [(64, 64, 0.08), (60, 90, 0.3)])
@@ -65,9 +63,7 @@ def test_no_crop_is_the_central_square():
 
 
 def test_the_affine_map_is_the_product_of_its_parts():
-    spec = ViewSpec(
-        8, crop_min=0.2, flip=0.5, vertical_flip=0.5, rotation=1.0, scale=(0.5, 2.0), shear=0.3, shift=0.2
-    )
+    spec = ViewSpec(8, crop_min=0.2, flip=0.5, vertical_flip=0.5, rotation=1.0, scale=(0.5, 2.0), shear=0.3, shift=0.2)
     height, width, u = 30, 40, rolls(50)
     box = draw.crop_box(spec, u, height, width)
     flip, vertical = u[:, draw.FLIP] < 0.5, u[:, draw.VERTICAL_FLIP] < 0.5
@@ -159,9 +155,7 @@ def test_an_operation_switched_off_leaves_the_others_as_they_were():
     u = rolls(64)
     half = ViewSpec(32, crop_min=0.2, flip=0.5, jitter=0.8, **JITTER, gray=0.2, blur=0.5)
     off = ViewSpec(32, crop_min=0.2, flip=0.5, jitter=0.8, **JITTER, gray=0.2)
-    blurred = (u[:, draw.BLUR] < 0.5) & (
-        u[:, draw.SIGMA] > 0.1
-    )  # at a sigma of 0.1 to 0.3 there is little to see
+    blurred = (u[:, draw.BLUR] < 0.5) & (u[:, draw.SIGMA] > 0.1)  # at a sigma of 0.1 to 0.3 there is little to see
     a, b = draw.random_view(x, half, u), draw.random_view(x, off, u)
     difference = (a - b).abs().amax((1, 2, 3))
     assert (difference[u[:, draw.BLUR] >= 0.5] == 0).all()

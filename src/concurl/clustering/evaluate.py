@@ -65,7 +65,7 @@ def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> 
 def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     """Labels for `names` from a csv with the columns path and label, and the class names in sorted order."""
     try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
     except (OSError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read as a csv ({error})") from None

@@ -27,7 +27,9 @@ class Resident:
     """The whole set as one uint8 tensor on the device."""
 
     def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
-        self.images = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        self.images = torch.empty(images.shape, dtype=torch.uint8, device=device)
+        for start in range(0, len(images), 4096):  # in parts: a memory map need not fit into the host's memory
+            self.images[start : start + 4096] = torch.from_numpy(np.array(images[start : start + 4096]))
         self.description = f"all {len(images):,} images ({images.nbytes / 2**20:,.0f} MiB) on {device}"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
 from concurl.data.imageset import ImageSet
 from concurl.data.sources import read_source, stored_size
+from concurl.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ def open_source(
     if isinstance(source, str) and source in BENCHMARKS:
         found = load_benchmark(source, data_dir, image_size=size, limit=limit)
         return Opened(found.images, found.labels, found.classes, found.protocol)
+    if isinstance(source, str) and not os.path.lexists(source):
+        near = difflib.get_close_matches(source, BENCHMARKS, n=1)
+        if near:
+            raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
     images = read_source(source, size, cache=cache, progress=progress)
     if limit is not None and limit < len(images):
         from concurl.data.batches import sample  # torch comes with it: not before it is needed

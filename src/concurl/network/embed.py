@@ -37,7 +37,7 @@ def embed(
     try:
         for start in range(0, len(images), chunk):
             part = images[start : start + chunk]
-            x = part if isinstance(part, Tensor) else torch.from_numpy(np.ascontiguousarray(part))
+            x = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
             n = len(x)
             x = evaluation_view(x.to(device, non_blocking=True), image_size, sobel)
             x = pad(x, (0, 0, 0, 0, 0, 0, 0, chunk - n)).contiguous(memory_format=torch.channels_last)

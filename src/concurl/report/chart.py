@@ -61,9 +61,7 @@ def line_chart(
     if level and low <= level[1] <= high:
         at = frame.down(level[1])
         parts.append(
-            Markup('<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-                _LEFT, WIDTH - _RIGHT, at, at
-            )
+            Markup('<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
         )
         parts.append(
             Markup('<text class="level-name" x="{}" y="{}" text-anchor="end">{}</text>').format(
@@ -95,9 +93,7 @@ def share_chart(
         above = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j + 1], strict=True)]
         below = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j], strict=True)][::-1]
         parts.append(
-            Markup('<polygon class="share" points="{}" style="fill:{}"/>').format(
-                " ".join(above + below), colour
-            )
+            Markup('<polygon class="share" points="{}" style="fill:{}"/>').format(" ".join(above + below), colour)
         )
     first, last = shares[0], shares[-1]
     words = (
@@ -105,9 +101,7 @@ def share_chart(
         f"{last.max():.0%} and the smallest from {first.min():.0%} to {last.min():.0%} of the images."
     )
     svg = _svg(title, words, [frame.axes(percent=True), *parts])
-    columns = [
-        (name, colour, shares[pick, j]) for j, (name, colour) in enumerate(zip(names, colours, strict=True))
-    ]
+    columns = [(name, colour, shares[pick, j]) for j, (name, colour) in enumerate(zip(names, colours, strict=True))]
     return Chart(key, title, note, svg, _data(frame, x[pick], columns, stacked=True))
 
 
@@ -135,15 +129,11 @@ class _Frame:
         for tick in _ticks(self.y0, self.y1, 4):
             at = self.down(tick)
             parts.append(
-                Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-                    _LEFT, WIDTH - _RIGHT, at, at
-                )
+                Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
             )
             text = f"{tick:.0%}" if percent else f"{tick:,.6g}"
             parts.append(
-                Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(
-                    _LEFT - 8, round(at + 3.5, 1), text
-                )
+                Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
         for tick in _ticks(self.x0, self.x1, 5):
             if tick == round(tick) and self.right(tick) > _LEFT + 40:  # the axis is named there
@@ -152,9 +142,7 @@ class _Frame:
                         min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
                     )
                 )
-        parts.append(
-            Markup('<text class="axis" x="{}" y="{}">epoch</text>').format(_LEFT, HEIGHT - _BOTTOM + 18)
-        )
+        parts.append(Markup('<text class="axis" x="{}" y="{}">epoch</text>').format(_LEFT, HEIGHT - _BOTTOM + 18))
         return Markup("").join(parts)
 
     def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:
@@ -164,9 +152,7 @@ class _Frame:
             spread = line.spread[pick]
             known = np.isfinite(y) & np.isfinite(spread)
             top = [self.point(a, min(b, self.y1)) for a, b in zip(x[known], (y + spread)[known], strict=True)]
-            low = [
-                self.point(a, max(b, self.y0)) for a, b in zip(x[known], (y - spread)[known], strict=True)
-            ][::-1]
+            low = [self.point(a, max(b, self.y0)) for a, b in zip(x[known], (y - spread)[known], strict=True)][::-1]
             band = Markup('<polygon class="band" points="{}" style="fill:{}"/>').format(
                 " ".join(top + low), line.colour
             )
@@ -178,9 +164,7 @@ class _Frame:
             if len(run) and known[run[0]]:
                 points = [self.point(x[i], y[i]) for i in run]
                 points *= 2 if len(points) == 1 else 1  # one point alone still draws a dot, by its round cap
-                drawn.append(
-                    Markup('<polyline points="{}" style="stroke:{}"/>').format(" ".join(points), line.colour)
-                )
+                drawn.append(Markup('<polyline points="{}" style="stroke:{}"/>').format(" ".join(points), line.colour))
         return band + Markup("").join(drawn)
 
 

@@ -79,9 +79,7 @@ class RunFacts:
             embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
             epochs=_epochs(folder / "metrics.jsonl"),
             summary=summary,
-            skipped=tuple(
-                (_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped
-            ),
+            skipped=tuple((_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped),
             config=_object(folder / "config.json"),
             environment=_object(folder / "environment.json"),
         )
@@ -128,9 +126,7 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
         return None
     z = np.load(path, mmap_mode="r", allow_pickle=False)
     if z.ndim != 2 or len(z) != n:
-        raise UserError(
-            f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit"
-        )
+        raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit")
     return np.asarray(z, dtype=np.float32)
 
 
@@ -144,9 +140,7 @@ def _clusters(rows: list[dict[str, str]], path: Path) -> NDArray[np.int64]:
     return np.array(clusters, dtype=np.int64)
 
 
-def _names(
-    k: int, rows: list[dict[str, str]], cluster: NDArray[np.int64], given: dict[str, Any]
-) -> tuple[str, ...]:
+def _names(k: int, rows: list[dict[str, str]], cluster: NDArray[np.int64], given: dict[str, Any]) -> tuple[str, ...]:
     names = {int(c): row["name"] for c, row in zip(cluster, rows, strict=True) if row.get("name")}
     names |= {int(key): value for key, value in given.items() if key.isdecimal() and value}
     return tuple(shown(names.get(c, f"Cluster {c}")) for c in range(k))

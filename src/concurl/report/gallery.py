@@ -44,9 +44,7 @@ def galleries(facts: RunFacts) -> list[Gallery]:
                 int(facts.unsure[members].sum()),
                 _mean(facts.confidence[members]),
                 _mean(facts.agreement[members]),
-                _lenses(facts, cluster, members, count)
-                if cluster in pictured
-                else {lens: [] for lens in LENSES},
+                _lenses(facts, cluster, members, count) if cluster in pictured else {lens: [] for lens in LENSES},
             )
         )
     return found

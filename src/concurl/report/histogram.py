@@ -25,16 +25,12 @@ def histogram(values: NDArray[np.float64], bins: int = 20) -> Markup:
         for i, count in enumerate(counts)
     ]
     ticks = [
-        Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
-            at * width, height + 17, anchor, f"{at:g}"
-        )
+        Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(at * width, height + 17, anchor, f"{at:g}")
         for at, anchor in ((0, "start"), (0.5, "middle"), (1, "end"))
     ]
     median = float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else math.nan
     words = f"Histogram of confidence from 0 to 1. Half of the images lie above {median:.2f}."
-    base = Markup('<line class="base" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
-        width, height + 0.5, height + 0.5
-    )
+    base = Markup('<line class="base" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, height + 0.5, height + 0.5)
     return Markup('<svg class="histogram" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         width, height + 22, words, Markup("").join([*bars, base, *ticks])
     )

@@ -35,14 +35,10 @@ def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda 
         method = method or "the two principal axes, since so few images leave nothing for t-SNE to do"
     xy = xy - xy.min(axis=0)
     span = xy.max()
-    return Layout(
-        rows, (xy + (span - xy.max(axis=0)) / 2) / span if span > 0 else np.full_like(xy, 0.5), method
-    )
+    return Layout(rows, (xy + (span - xy.max(axis=0)) / 2) / span if span > 0 else np.full_like(xy, 0.5), method)
 
 
-def _tsne(
-    points: NDArray[np.float64], report: Callable[[int, int], None]
-) -> tuple[NDArray[np.float64] | None, str]:
+def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tuple[NDArray[np.float64] | None, str]:
     try:
         from openTSNE import TSNE
     except ImportError:
@@ -76,7 +72,5 @@ def _tsne(
 def _principal(points: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     _, vectors = np.linalg.eigh(points.T @ points)
     axes = vectors[:, ::-1][:, :k]
-    axes = axes * np.sign(
-        axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    )  # eigh leaves the sign open
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # eigh leaves the sign open
     return np.pad(points @ axes, ((0, 0), (0, max(0, k - axes.shape[1]))))

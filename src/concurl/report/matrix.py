@@ -83,9 +83,7 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
     counts = np.zeros((facts.n_clusters, n_classes), dtype=np.int64)
     np.add.at(counts, (facts.cluster[known], labels[known]), 1)
     # matched pairs form the diagonal, best first; what has no partner comes after
-    pairs = sorted(
-        match_clusters(labels[known], facts.cluster[known]).items(), key=lambda pair: -counts[pair]
-    )
+    pairs = sorted(match_clusters(labels[known], facts.cluster[known]).items(), key=lambda pair: -counts[pair])
     row_order = [i for i, _ in pairs]
     row_order += sorted(set(range(facts.n_clusters)) - set(row_order))
     column_order = [j for _, j in pairs]

@@ -85,9 +85,7 @@ def _render(
     if facts.embeddings is not None:
         layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
     cards = gallery.galleries(facts)
-    pictured = np.array(
-        sorted({row for card in cards for rows in card.rows.values() for row in rows}), dtype=np.int64
-    )
+    pictured = np.array(sorted({row for card in cards for rows in card.rows.values() for row in rows}), dtype=np.int64)
     table = _rows(layout, pictured)
     pictures = singles(images, pictured) if images is not None else {}
     sprites = Sheets((), 0)
@@ -217,9 +215,7 @@ def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
 
 def _plain(value: object) -> str:
     return (
-        "none"
-        if value is None
-        else shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        "none" if value is None else shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )
 
 

@@ -62,10 +62,7 @@ def pairs(k: int) -> list[tuple[str, str]]:
 
 def _nth(colours: list[str], i: int) -> str:
     towards, share = _ROUNDS[i // len(colours) % len(_ROUNDS)]
-    mixed = (
-        (1 - share) * a + share * b
-        for a, b in zip(_rgb(colours[i % len(colours)]), _rgb(towards), strict=True)
-    )
+    mixed = ((1 - share) * a + share * b for a, b in zip(_rgb(colours[i % len(colours)]), _rgb(towards), strict=True))
     return "#" + "".join(f"{round(channel):02x}" for channel in mixed)
 
 

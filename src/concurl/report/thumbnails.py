@@ -69,9 +69,7 @@ def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(int)] if len(rows) else rows
 
 
-def _largest(
-    sides: tuple[int, ...], images: NDArray[np.uint8], cost: Callable[[int], float], budget: int
-) -> int:
+def _largest(sides: tuple[int, ...], images: NDArray[np.uint8], cost: Callable[[int], float], budget: int) -> int:
     native = int(min(images.shape[2:]))
     wanted = sorted({min(side, native) for side in sides}, reverse=True)
     # 0.95: the sample predicts the rest to within a few per cent

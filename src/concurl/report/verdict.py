@@ -22,6 +22,7 @@ State = Literal["good", "watch", "bad"]
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "mostly guessing"))
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
 HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
+ALMOST_ALL = 0.9  # twice an even share is everything where there are two clusters: there, this much
 LIGHT = 0.1  # a cluster with less than this share of an even share is hardly one
 APART = 0.5  # pairwise NMI of the members below this: they do not see the same clusters
 FLAT = 0.1  # spread of the embeddings, as a share of a uniform sphere's, below which they are nearly equal
@@ -125,9 +126,7 @@ def _losses(facts: RunFacts) -> Check | None:
     for key, title in titles.items():
         logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
         if logged and not math.isfinite(logged[-1]):
-            return Check(
-                "bad", f"{title} is not a number", "Training diverged. Lower learning_rate and run again."
-            )
+            return Check("bad", f"{title} is not a number", "Training diverged. Lower learning_rate and run again.")
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
     if not ends:
         return Check("good", "Losses are finite", "No clustering loss was logged.")
@@ -146,7 +145,7 @@ def _losses(facts: RunFacts) -> Check | None:
 def _balance(facts: RunFacts) -> Check:
     sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
     largest = int(sizes.argmax())
-    if k > 1 and sizes.max() / n > max(HEAVY, 2 / k if k > 2 else HEAVY):
+    if k > 1 and sizes.max() / n > max(HEAVY, min(ALMOST_ALL, 2 / k)):
         return Check(
             "bad",
             "One cluster holds most images",
@@ -156,9 +155,7 @@ def _balance(facts: RunFacts) -> Check:
     if empty or small:
         parts = [f"{_count(empty, 'cluster')} empty"] * bool(empty)
         parts += [f"{_count(small, 'cluster')} under a tenth of an even share"] * bool(small)
-        return Check(
-            "watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups."
-        )
+        return Check("watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups.")
     ratio = f"The largest is {sizes.max() / max(1, sizes.min()):.1f} times the smallest."
     return Check("good", "Sizes are balanced", f"No cluster is empty, none holds most images. {ratio}")
 
@@ -189,9 +186,7 @@ def _spread(facts: RunFacts) -> Check | None:
             "Embeddings collapsed",
             f"All images look alike to the model (spread {spread:.2f} of 1). Lower learning_rate.",
         )
-    return Check(
-        "good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is collapse, 1 an even sphere."
-    )
+    return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is collapse, 1 an even sphere.")
 
 
 def _progress(facts: RunFacts) -> Check | None:

@@ -57,3 +57,8 @@ def load_tensors(optimizer: torch.optim.Optimizer, named: dict[str, Tensor]) -> 
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+    # The fused updates walk through memory and take it for granted that a weight and its momenta lie in it alike.
+    for parameter, entry in optimizer.state.items():
+        for name, value in entry.items():
+            if value.shape == parameter.shape:
+                entry[name] = torch.empty_like(parameter).copy_(value)

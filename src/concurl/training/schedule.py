@@ -31,8 +31,10 @@ class Schedule:
 
     @property
     def cluster_step(self) -> int:
-        """First step in which L2 and L3 act; `total_steps` if they never do."""
-        return round(self.config.cluster_start * self.total_steps) if self.config.clusters else self.total_steps
+        """First step in which L2 and L3 act; `total_steps` if they never do, 0 if there is nothing else to learn from."""
+        if not self.config.clusters:
+            return self.total_steps
+        return round(self.config.cluster_start * self.total_steps) if self.config.alpha > 0 else 0
 
     def at(self, step: int) -> Settings:
         c = self.config

@@ -27,9 +27,7 @@ def from_uint8(images: Tensor) -> Tensor:
 # ---- geometry ----------------------------------------------------------------------------------------------
 
 
-def resampling_matrix(
-    start: Tensor, length: Tensor, n_in: int, n_out: int, flip: Tensor | None = None
-) -> Tensor:
+def resampling_matrix(start: Tensor, length: Tensor, n_in: int, n_out: int, flip: Tensor | None = None) -> Tensor:
     """The matrix (B, n_out, n_in) that cuts `length` pixels of a line from `start` on and makes them n_out.
 
     Bilinear, and antialiased where it shrinks: F.interpolate(crop, n_out, mode="bilinear", antialias=True).

@@ -14,9 +14,9 @@ from torch import Tensor
 
 Word = TypeVar("Word", int, Tensor, int | Tensor)
 
-# Wellons' lowbias32. torch's unsigned integers lack operations, so the 32 bits live in an int64. The factors are
-# below 2**31 (the second one modulo 2**32), so that no product leaves the int64: overflow is undefined in the
-# C++ that inductor writes, and g++ 12 did make wrong code of a 64-bit hash.
+# Wellons' lowbias32. torch's unsigned integers lack operations, so the 32 bits live in an int64. The factors
+# are below 2**31 (the second one modulo 2**32), so that no product leaves the int64: overflow is undefined in
+# the C++ that inductor writes, and g++ 12 did make wrong code of a 64-bit hash.
 MASK = 2**32 - 1
 MIX_1 = 0x7FEB352D
 MIX_2 = 0x846CA68B - 2**32
@@ -32,8 +32,8 @@ def dice(seed: int, step: Tensor | int, ids: Tensor, view: int, n: int) -> Tenso
     """
     state = _mix(ids)
     for word in (_mix(seed), _mix(step), _mix(view)):
-        # Each word is mixed before it is joined, or an image might draw what another drew some steps before, at
-        # every step; and the factor keeps image and seed from changing places.
+        # Each word is mixed before it is joined, or an image might draw what another drew some steps before,
+        # at every step; and the factor keeps image and seed from changing places.
         state = _mix(3 * state + word)
     column = torch.arange(1, n + 1, device=ids.device)
     bits = _mix(state[:, None] + _mix(column))  # (B, n)

@@ -32,8 +32,7 @@ class Views:
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
             x = augment.from_uint8(images)
             x1, x2 = (
-                random_view(x, spec, dice(self.seed, step, ids, view, COLUMNS))
-                for view, spec in enumerate(self.specs)
+                random_view(x, spec, dice(self.seed, step, ids, view, COLUMNS)) for view, spec in enumerate(self.specs)
             )
         return x1, x2
 

@@ -1,0 +1,158 @@
+"""Where labels come in: which images count, what a judge gives away, which label files are refused."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+from concurl.clustering.assign import Assignment
+from concurl.clustering.evaluate import evaluate, judge_of, partitions, pixel_baseline, read_labels, table
+from concurl.clustering.metrics import scores
+from concurl.errors import UserError
+
+RNG = np.random.default_rng(0)
+NAMES = ["a.png", "b/c.png", "d.png"]
+
+
+def written(tmp_path, text):
+    path = tmp_path / "labels.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# ---- label files -------------------------------------------------------------------------------------------
+
+
+def test_labels_come_in_the_runs_order_and_classes_sorted(tmp_path):
+    path = written(tmp_path, 'label,path,note\ndog,d.png,1\n"cat, big",b/c.png,2\ndog,a.png,3\nfox,not in the run,4\n')
+    labels, classes = read_labels(path, NAMES)
+    assert classes == ["cat, big", "dog"]
+    assert labels.dtype == np.int64
+    assert [classes[i] for i in labels] == ["dog", "cat, big", "dog"]
+
+
+def test_a_csv_as_spreadsheets_write_it(tmp_path):
+    text = "path,label\r\na.png,1\r\nb/c.png,0\r\nd.png,1\r\n"
+    for mark in (b"", b"\xef\xbb\xbf"):  # Excel puts a byte order mark first
+        assert read_labels(written(tmp_path, mark + text.encode()), NAMES)[0].tolist() == [1, 0, 1]
+
+
+def test_names_that_are_no_unicode(tmp_path):
+    name = b"\xff.png".decode(errors="surrogateescape")
+    assert read_labels(written(tmp_path, b"path,label\n\xff.png,x\n"), [name])[1] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "columns path and label"),
+        ("path,label\n", "columns path and label"),
+        ("file,label\na.png,1\n", "columns path and label"),
+        ("path,class\na.png,1\n", "columns path and label"),
+        ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
+        ("path,label\na.png,1\n", "2 of the run's 3 images have no row (the first: 'b/c.png')"),
+        ("path,label\na.png,1\nb/c.png,2\n", "1 of the run's 3 images have no row (the first: 'd.png')"),
+        pytest.param(
+            "path,label\na.png\nb/c.png,cat\nd.png,cat\n",
+            "a.png",
+            marks=pytest.mark.xfail(raises=TypeError, strict=True, reason="a row without a label is sorted as None"),
+        ),
+    ],
+)
+def test_what_does_not_match_is_refused_in_one_line(tmp_path, text, reason):
+    path = written(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read_labels(path, NAMES)
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()], ids=["missing", "folder"])
+def test_no_file_is_refused_in_one_line(tmp_path, make):
+    path = tmp_path / "labels.csv"
+    make(path)
+    with pytest.raises(UserError, match=r"labels\.csv: cannot be read as a csv") as caught:
+        read_labels(path, NAMES)
+    assert "\n" not in str(caught.value)
+
+
+# ---- scores ------------------------------------------------------------------------------------------------
+
+
+def test_images_without_a_label_do_not_count():
+    labels, found = RNG.integers(-1, 3, 50), {"a": RNG.integers(0, 3, 50), "b": RNG.integers(0, 5, 50)}
+    known = [i for i in range(50) if labels[i] != -1]
+    assert 0 < len(known) < 50
+    got = evaluate(found, labels)
+    for name in found:
+        assert got[name] == scores([labels[i] for i in known], [found[name][i] for i in known])
+    other = {name: np.where(labels < 0, 4 - clusters, clusters) for name, clusters in found.items()}
+    assert evaluate(other, labels) == got
+
+
+def test_no_label_at_all_is_refused():
+    with pytest.raises(UserError, match="nothing to evaluate"):
+        evaluate({"a": np.zeros(3, dtype=np.int64)}, np.full(3, -1))
+
+
+def test_the_judge_gives_scores_of_the_asked_images_and_nothing_else():
+    labels = RNG.integers(-1, 4, 100)
+    ids = RNG.permutation(100)[:40]
+    clusters = RNG.integers(0, 4, 40)
+    said = judge_of(labels)(ids, clusters)
+    known = labels[ids] >= 0
+    assert said == scores(labels[ids][known], clusters[known])
+    assert set(said) == {"acc", "nmi", "ari"}
+    assert all(type(value) is float for value in said.values())
+    renamed = np.where(labels >= 0, 3 - labels, -1)  # names of classes cannot be told from what it says
+    assert judge_of(renamed)(ids, clusters) == pytest.approx(said, abs=1e-12)
+
+
+def test_the_judge_has_nothing_to_say_without_labels():
+    assert judge_of(None) is None
+    assert judge_of(np.full(5, -1)) is None
+    labels = np.array([-1, -1, 0, 1])
+    assert judge_of(labels)(np.array([0, 1]), np.array([0, 1])) == {}
+    assert judge_of(labels)(np.array([0, 2, 3]), np.array([7, 0, 1]))["acc"] == 1
+
+
+# ---- partitions --------------------------------------------------------------------------------------------
+
+
+def an_assignment(n=60, k=3):
+    truth = np.arange(n) % k
+    y = (np.eye(8)[truth] + 0.05 * RNG.normal(size=(n, 8))).astype(np.float32)
+    vote = RNG.random((n, k)).astype(np.float32)
+    some = np.zeros(n, np.float32)
+    labels, p_labels = RNG.integers(0, k, n), RNG.integers(0, k, n)
+    q = np.zeros((n, k), np.float32)
+    shares = np.zeros((k, k), np.float32)
+    return Assignment(labels, q, p_labels, vote, some, shares, some, y, {"y_theta": y, "v_xi": -y}), truth
+
+
+def test_every_way_to_read_clusters():
+    a, truth = an_assignment()
+    found = partitions(a, 3, clustered=True)
+    assert list(found) == ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi"]
+    np.testing.assert_array_equal(found["codes"], a.labels)
+    np.testing.assert_array_equal(found["p"], a.p_labels)
+    np.testing.assert_array_equal(found["vote"], a.vote.argmax(1))
+    assert adjusted_rand_score(truth, found["kmeans_y_theta"]) == 1
+    assert list(partitions(a, 3, clustered=False)) == ["kmeans_y_theta", "kmeans_v_xi"]
+
+
+def test_table_shows_every_partition():
+    text = table({"codes": {"acc": 0.1234, "nmi": 0.5, "ari": 0.25}}, [("pixels", {"acc": 1, "nmi": 0, "ari": -0.5})])
+    rows = [line.split() for line in text.splitlines()]
+    assert rows == [["ACC", "NMI", "ARI"], ["pixels", "1.000", "0.000", "-0.500"], ["codes", "0.123", "0.500", "0.250"]]
+
+
+def test_pixel_baseline_is_kmeans_on_pixels():
+    truth = np.arange(45) % 3
+    images = (torch.rand(3, 3, 4, 4).numpy()[truth] * 200 + RNG.integers(0, 20, (45, 3, 4, 4))).astype(np.uint8)
+    assert pixel_baseline(images, truth, 3)["acc"] == 1
+    noise = RNG.integers(0, 256, (45, 3, 4, 4), dtype=np.uint8)
+    theirs = KMeans(3, n_init=10, random_state=0).fit_predict(noise.reshape(45, -1) / np.float32(255))
+    assert pixel_baseline(noise, truth, 3) == scores(truth, theirs)

@@ -1,0 +1,248 @@
+"""The page's markup, read by a parser and not by a browser: complete, escaped, and true to the csv."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_run import Run, hostile_names, make_run
+
+from concurl.errors import UserError
+from concurl.report import write_report
+
+VOID = {"meta", "link", "img", "input", "br", "hr"}
+
+
+class Page(HTMLParser):
+    """Elements in order as (tag, attributes, text); svg is kept as its own tags."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str], list[str]]] = []
+        self.open: list[int] = []
+        self.feed(html)
+        assert not self.open, [self.elements[i][:2] for i in self.open]  # every tag was closed, in order
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}, []))
+        if tag not in VOID:
+            self.open.append(len(self.elements) - 1)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {key: value or "" for key, value in attrs}, []))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.elements[self.open.pop()][0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for i in self.open:
+            self.elements[i][2].append(data)
+
+    def all(self, tag: str, **wanted: str) -> list[tuple[dict[str, str], str]]:
+        keys = {key.rstrip("_").replace("_", "-"): value for key, value in wanted.items()}
+        return [
+            (attrs, " ".join("".join(text).split()))
+            for name, attrs, text in self.elements
+            if name == tag and all(attrs.get(key) == value for key, value in keys.items())
+        ]
+
+    def data(self) -> dict:
+        ((_, text),) = self.all("script", id="data")
+        return json.loads(text)
+
+
+def parsed(run: Run) -> Page:
+    return Page((run.folder / "report.html").read_text(encoding="utf-8"))
+
+
+def expected(name: str) -> str:
+    """What a person should see of a name: worked out sign by sign, unlike the page's own way."""
+    seen = ""
+    for sign in name:
+        if "\ud800" <= sign <= "\udfff" or "\x80" <= sign <= "\x9f":
+            seen += "\ufffd"
+        elif sign < " " or sign == "\x7f":
+            seen += {"\n": "␊", "\r": "␍", "\t": "␉", "\x1b": "␛", "\x07": "␇", "\x7f": "␡"}[sign]
+        else:
+            seen += sign
+    return seen
+
+
+def test_every_picture_has_an_alternative_and_every_control_a_name(run: Run) -> None:
+    page = parsed(run)
+    pictures = page.all("img")
+    assert len(pictures) > 6 * 3 * 10
+    for attrs, _ in pictures:
+        assert attrs.get("id") == "viewer-picture" or re.fullmatch(
+            r"photos/./\d{5}\.jpg, confidence 0\.\d{3}", attrs["alt"]
+        )
+    for attrs, text in page.all("button"):
+        inside_picture = attrs.get("class") == "thumb"
+        assert text or attrs.get("aria-label") or inside_picture, attrs
+    for attrs, _ in page.all("svg"):
+        assert attrs.get("aria-hidden") == "true" or len(attrs["aria-label"]) > 20
+
+
+def test_headings_are_in_order_and_ids_unique(run: Run) -> None:
+    page = parsed(run)
+    levels = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1 and levels[0] == 1  # noqa: PT018
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    ids = [attrs["id"] for _, attrs, _ in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for attrs in (attrs for _, attrs, _ in page.elements):
+        for key in ("aria-labelledby", "aria-describedby"):
+            assert attrs.get(key, ids[0]) in ids
+    for tag in ("header", "nav", "main", "footer"):
+        assert page.all(tag)
+    sections = [attrs["id"] for attrs, _ in page.all("section")]
+    assert sections == ["verdict", "clusters", "map", "training", "disagreement", "scores", "details"]
+
+
+def test_the_numbers_are_the_csvs(run: Run) -> None:
+    page, rows = parsed(run), run.rows()
+    tiles = dict(zip([text for _, text in page.all("dt")], [text for _, text in page.all("dd")], strict=True))
+    assert tiles["Images"] == "180"
+    assert tiles["Mean confidence"] == f"{sum(float(r['confidence']) for r in rows) / 180:.3f}"
+    assert tiles["Mean agreement"] == f"{sum(float(r['agreement']) for r in rows) / 180:.3f}"
+    assert tiles["Unsure"] == str(sum(r["status"] == "unsure" for r in rows))
+    for attrs, text in page.all("article"):
+        members = [r for r in rows if r["cluster"] == attrs["data-cluster"]]
+        mean = sum(float(r["confidence"]) for r in members) / len(members)
+        assert f"{len(members)} images {mean:.3f} mean confidence" in text
+        assert attrs["data-size"] == str(len(members))
+    data = page.data()
+    by_path = {row["path"]: row for row in rows}
+    assert len(data["file"]) == len(data["x"]) == 180
+    for i in range(180):
+        row = by_path[data["folders"][data["folder"][i]] + data["file"][i]]
+        assert data["cluster"][i] == int(row["cluster"])
+        for key in ("confidence", "margin", "agreement", "outlier"):
+            assert data[key][i] == float(row[key])
+        assert data["unsure"][i] == (row["status"] == "unsure")
+
+
+def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
+    page = parsed(run)
+    ((_, table),) = page.all("table", class_="scores")
+    assert "Codes (these clusters) 0.912 0.846 0.779" in table
+    cells = [text for attrs, text in page.all("td") if "--v" in attrs.get("style", "")]
+    hits = sum(int(r["cluster"]) == label for r, label in zip(run.rows(), run.labels, strict=True))
+    matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
+    assert (np.trace(matrix), matrix.sum()) == (hits, 180)
+    pairs = [text for _, text in page.all("ol", class_="pairs")]
+    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of its votes go there, 10% come back.")
+
+
+def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=30, k=3, scores=None)
+    page = Page(page_of(run, run.images))
+    assert "scores" not in [attrs["id"] for attrs, _ in page.all("section")]
+    assert "#scores" not in [attrs["href"] for attrs, _ in page.all("a")]
+
+
+def test_hostile_names_are_shown_and_change_nothing(hostile: Run) -> None:
+    page = parsed(hostile)
+    alts = [attrs["alt"].rpartition(", confidence ")[0] for attrs, _ in page.all("img")]
+    names = {expected(name) for name in hostile_names()}
+    assert names <= set(alts)
+    data = page.data()
+    assert {data["folders"][f] + name for f, name in zip(data["folder"], data["file"], strict=True)} == names
+    assert data["names"][0] == "<script>window.pwned='name'</script>"
+    assert data["names"][3] == "\ufffdlone"
+    scripts = [attrs for attrs, _ in page.all("script")]
+    assert [attrs.get("type") for attrs in scripts] == [None, "application/json", "text/plain", None]
+    ((_, titles),) = page.all("title")
+    assert titles == "<b>run: 60 images in 6 clusters"
+
+
+def test_nothing_inside_the_data_can_end_it(hostile: Run) -> None:
+    html = (hostile.folder / "report.html").read_text(encoding="utf-8")
+    body = html.partition('id="data">')[2].partition("</script>")[0]
+    assert not set(body) & set("<>&\u2028\u2029")
+    assert json.loads(body) == Page(html).data()
+
+
+def test_the_policy_allows_these_scripts_only_and_no_network(run: Run) -> None:
+    html = (run.folder / "report.html").read_text(encoding="utf-8")
+    page = Page(html)
+    ((policy, _),) = page.all("meta", http_equiv="Content-Security-Policy")
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy["content"].split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert (rules["base-uri"], rules["form-action"]) == ("'none'", "'none'")
+    for source in rules["script-src"].split():
+        assert source.startswith("'sha256-")
+    run_scripts = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    digests = ["'sha256-" + base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() + "'" for s in run_scripts]
+    assert rules["script-src"].split() == digests
+    for attrs in (attrs for _, attrs, _ in page.elements):
+        assert not [key for key in attrs if key.startswith("on")]
+        for key in ("src", "href"):
+            assert attrs.get(key, "#").startswith(("#", "data:"))
+    assert not re.search(r"url\(|@import|https?://", re.findall(r"<style>(.*?)</style>", html, flags=re.DOTALL)[0])
+
+
+def test_without_pictures_paths_stand_in(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=30, k=3)
+    page = Page(page_of(run))
+    assert [attrs["id"] for attrs, _ in page.all("img")] == ["viewer-picture"]
+    assert any("photos/a/00000.jpg" in text for _, text in page.all("bdi"))
+    assert not page.all("input", value="pictures")
+
+
+def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=7, k=3)
+    for file in run.folder.iterdir():
+        if file.name != "assignments.csv":
+            file.unlink()
+    (run.folder / "assignments.csv").write_text("path,cluster\nonly.jpg,0\n")
+    text = page_of(run)
+    Page(text)
+    for sentence in (
+        "1 image in 1 cluster",
+        "no embeddings.npy",
+        "no metrics.jsonl",
+        "Nothing in the folder says how sure",
+    ):
+        assert sentence in text
+
+
+def test_an_empty_cluster_and_150_clusters_have_their_place(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    few = make_run(tmp_path / "few", n=12, k=3, n_clusters=4, ensemble_confusion=None)
+    assert "No image fell into this cluster." in page_of(few, few.images)
+    many = make_run(tmp_path / "many", n=600, k=150)
+    page = Page(page_of(many, many.images))
+    assert len(page.all("article")) == 100
+    assert "The other 50 clusters, in numbers" in [text for _, text in page.all("summary")]
+
+
+def test_the_changed_options_stand_out(run: Run) -> None:
+    page = parsed(run)
+    changed = [text for attrs, text in page.all("div") if attrs.get("class") == "changed"]
+    assert changed == ["n_clusters6 (not the default)", "epochs40 (not the default)"]
+
+
+def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None) -> None:
+    run = make_run(tmp_path / "r", n=30, k=3)
+    said: list[tuple[str, int, int]] = []
+    target = tmp_path / "new" / "other.html"
+    written = write_report(run.folder, run.images, output=target, progress=lambda *what: said.append(what))
+    assert written == target
+    assert not (run.folder / "report.html").exists()
+    assert said == [("page", 30, 30)]
+    assert [file.name for file in target.parent.iterdir()] == ["other.html"]
+    first = target.read_bytes()
+    assert write_report(run.folder, run.images, output=target).read_bytes() == first  # the same run, the same page
+
+
+def test_images_of_another_run_are_refused(run: Run) -> None:
+    with pytest.raises(UserError, match=r"\(10, 3, 40, 40\) for 180 rows"):
+        write_report(run.folder, run.images[:10])

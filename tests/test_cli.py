@@ -1,0 +1,291 @@
+"""The command line as a user meets it: the whole way on small pictures, and every wrong use."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from concurl.cli import main
+from concurl.training.checkpoint import checkpoints
+
+TINY = (
+    "--encoder tiny --image-size 16 --preset none --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
+    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 0 --quiet --no-report"
+).split()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONCURL_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """24 pictures of three colours, with some noise."""
+    folder = tmp_path / "photos"
+    (folder / "inner").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        pixels = np.zeros((16, 16, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (16, 16, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / ("inner" if i % 2 else "") / f"{i:02d}.png")
+    return folder
+
+
+def fit(photos: Path, *more: str) -> int:
+    return main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, *more])
+
+
+def rows(path: Path | str) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tree_hash(folder: Path) -> str:
+    content = [(str(p), p.stat().st_mtime_ns, p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()]
+    return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+# ---- the whole way --------------------------------------------------------------------------------------------
+
+
+def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
+    before = tree_hash(photos)
+    assert fit(photos) == 0
+    names = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
+    found = rows("run/assignments.csv")
+    assert [row["path"] for row in found] == names
+    assert list(found[0]) == ["path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status"]
+    assert {int(row["cluster"]) for row in found} <= {0, 1, 2}
+    for key in ("confidence", "margin", "agreement", "outlier"):
+        assert all(0 <= float(row[key]) <= 1 for row in found)
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert sum(summary["sizes"]) == summary["n_images"] == 24
+    assert summary["scores"] is None
+    assert np.load("run/embeddings.npy").shape == (24, 8)
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [0, 1]
+    assert "acc" not in lines[-1], "no labels were given"
+    assert tree_hash(photos) == before
+
+
+def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
+    assert fit(photos) == 0
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    label = {row["path"]: row["cluster"] for row in rows("all.csv")}
+    for path in sorted(photos.rglob("*.png"))[:5]:
+        Path("one.txt").write_text(str(path) + "\n")
+        assert main(["predict", "run", "one.txt", "-o", "one.csv", "--quiet"]) == 0
+        (row,) = rows("one.csv")
+        assert row["cluster"] == label[path.relative_to(photos).as_posix()]
+
+
+def test_same_seed_same_bytes_other_seed_other_weights(photos: Path) -> None:
+    assert fit(photos) == 0
+    first, weights = Path("run/assignments.csv").read_bytes(), Path("run/model/model.safetensors").read_bytes()
+    assert fit(photos, "--overwrite") == 0
+    assert Path("run/assignments.csv").read_bytes() == first
+    assert Path("run/model/model.safetensors").read_bytes() == weights
+    assert fit(photos, "--overwrite", "--seed", "1") == 0
+    assert Path("run/model/model.safetensors").read_bytes() != weights
+
+
+@pytest.mark.parametrize("weights", ["1 0 0", "0 1 0", "1 1 0", "1 1 1"])
+def test_the_papers_four_settings_run_on_digits(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    alpha, beta, gamma = weights.split()
+    options = ["--alpha", alpha, "--beta", beta, "--gamma", gamma, "--epochs", "1", "--quiet", "--no-report"]
+    assert main(["fit", "digits", "--recipe", "digits", "-k", "10", "-o", "run", "--limit", "300", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "kmeans_v_xi" in printed
+    assert ("codes" in printed) == (weights != "1 0 0")
+    if weights == "1 0 0":  # BYOL's answer is k-means on v_xi, and it is what the run's labels are
+        scores = json.loads(Path("run/summary.json").read_text())["scores"]
+        assert main(["evaluate", "run"]) == 0
+        assert f"{scores['kmeans_v_xi']['acc']:.3f}" in capsys.readouterr().out
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurl.training.trainer import Trainer
+
+    more = ["--epochs", "3", "--queue-size", "8", "--codes-from", "target", "--checkpoint-minutes", "0"]
+    assert fit(photos, *more) == 0
+    whole = {n: Path("run", n).read_bytes() for n in ("assignments.csv", "model/model.safetensors")}
+    curve = [json.loads(line)["loss"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+
+    steps = {"taken": 0}
+    save = Trainer.save
+
+    def stop_in_the_middle(self: Trainer) -> None:
+        save(self)
+        steps["taken"] += 1
+        if steps["taken"] == 5:  # within the second epoch
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "save", stop_in_the_middle)
+    assert fit(photos, "--overwrite", *more) == 130
+    assert not Path("run/assignments.csv").exists()
+    monkeypatch.setattr(Trainer, "save", save)
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert {n: Path("run", n).read_bytes() for n in whole} == whole
+    assert [json.loads(line)["loss"] for line in Path("run/metrics.jsonl").read_text().splitlines()] == curve
+
+
+def test_the_newest_checkpoint_damaged_the_one_before_is_taken(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos, "--checkpoint-minutes", "0") == 0
+    wanted = Path("run/assignments.csv").read_bytes()
+    newest = checkpoints(Path("run/checkpoints"))[-1]
+    state = bytearray((newest / "state.safetensors").read_bytes())
+    state[len(state) // 2] ^= 1
+    (newest / "state.safetensors").write_bytes(state)
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert newest.name in capsys.readouterr().err
+    assert Path("run/assignments.csv").read_bytes() == wanted
+
+
+def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))
+    Path("labels.csv").write_text(table)
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    codes = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("codes"))
+    assert codes.split()[1:] == ["1.000", "1.000", "1.000"]
+
+
+# ---- wrong use ------------------------------------------------------------------------------------------------
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that answers wrong use; exit code 2."""
+    capsys.readouterr()
+    try:
+        code = main(list(argv))
+    except SystemExit as exit:  # argparse leaves this way
+        code = int(exit.code or 0)
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert "did you mean fit?" in refused(capsys, "fitt", "x")
+    assert "did you mean --epochs?" in refused(capsys, "fit", str(photos), "-o", "run", "--epoch", "3")
+    assert "did you mean modern?" in refused(capsys, "fit", str(photos), "-o", "run", "--recipe", "modren")
+    assert "did you mean cifar10?" in refused(capsys, "fit", "cifar1", "-o", "run")
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-k", "1"], "n_clusters=1"),
+        (["-k", "25"], "n_clusters=25 is more than the 24 images"),
+        (["--batch-size", "25"], "batch_size=25 is larger than the set of 24 images"),
+        (["--epochs", "many"], "many"),
+        (["--epochs", "0"], "epochs=0"),
+        (["--tau", "0"], "tau=0"),
+        (["--encoder", "vit"], "resnet18"),
+        (["--device", "tpu"], "tpu"),
+        (["--projection-dim", "9"], "projection_dim=9"),
+        (["--limit", "1"], "limit"),
+    ],
+)
+def test_wrong_values_are_named(
+    capsys: pytest.CaptureFixture[str], photos: Path, options: list[str], says: str
+) -> None:
+    line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY, *options)
+    assert says in line
+    assert not Path("run").exists()
+
+
+def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no images" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
+    (empty / "a.txt").write_text("x")
+    (empty / "b.txt").write_text("y")
+    assert "2 .txt" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
+    assert "nowhere" in refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", "--quiet")
+    line = refused(capsys, "fit", "cifar10", "-k", "10", "-o", "run", "--quiet")
+    assert "cifar-10-binary.tar.gz" in line
+    assert not Path("run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    before = tree_hash(Path("run"))
+    line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
+    assert "--overwrite" in line
+    assert "--resume" in line
+    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--epochs", "9", "--quiet")
+    assert "no run to resume" in refused(capsys, "fit", "--resume", "-o", "elsewhere", "--quiet")
+    assert not Path("elsewhere").exists()
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(config | {"epochs": 9}))
+    assert "another configuration" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet")
+    Path("run/config.json").write_text(json.dumps(config, indent=2) + "\n")
+    assert tree_hash(Path("run")) != ""
+    assert len(before) == 64
+
+
+def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("labels.csv").write_text("path,label\nother.png,1\n")
+    assert "none of its 1 paths" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    some = rows("run/assignments.csv")[:5]
+    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},1\n" for row in some))
+    assert "19 of the run's 24" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    Path("labels.csv").write_text("file\nx\n")
+    assert "path and label" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    assert "--labels" in refused(capsys, "evaluate", "run")
+    assert "no model here" in refused(capsys, "predict", str(photos), str(photos), "-o", "x.csv", "--quiet")
+    assert "no config.json" in refused(capsys, "evaluate", str(photos))
+    assert not Path("x.csv").exists()
+
+
+def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from concurl.run import run_folder
+
+    with run_folder(Path("run"), resume=False, overwrite=False):
+        assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
+
+
+def test_help_answers_at_once_and_tells_everything() -> None:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+    times = []
+    for _ in range(3):
+        begun = time.monotonic()
+        done = subprocess.run([sys.executable, "-m", "concurl", "fit", "--help"], capture_output=True, text=True, env=environment)
+        times.append(time.monotonic() - begun)
+    assert done.returncode == 0
+    assert min(times) < 1.0
+    from dataclasses import fields
+
+    from concurl.config import Config
+
+    text = " ".join(done.stdout.split())
+    for field in fields(Config):
+        assert f"--{field.name.replace('_', '-')}" in text
+    for symbol in ("[K]", "[M]", "[B]", "[tau]", "[tau_B]", "[epsilon]", "[alpha]", "[beta]", "[gamma]", "[A]", "[C]", "[d]"):
+        assert symbol in text
+    assert text.count("(default:") >= len(fields(Config))
+    check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"

@@ -1,0 +1,134 @@
+"""The estimator: scikit-learn's contract, and labels that do not depend on the batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+
+from concurl import ConCURL
+from concurl.errors import UserError
+
+OPTIONS = {"epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.asarray(load_digits().images[:300] / 16)
+
+
+@pytest.fixture(scope="module")
+def fitted(images: np.ndarray) -> ConCURL:
+    return ConCURL(10, recipe="digits", options=OPTIONS).fit(images)
+
+
+def test_predict_equals_labels_alone_by_sevens_and_all_at_once(fitted: ConCURL, images: np.ndarray) -> None:
+    np.testing.assert_array_equal(fitted.predict(images), fitted.labels_)
+    sevens = [fitted.predict(images[i : i + 7]) for i in range(0, len(images), 7)]
+    np.testing.assert_array_equal(np.concatenate(sevens), fitted.labels_)
+    alone = [int(fitted.predict(images[i : i + 1])[0]) for i in range(0, len(images), 10)]
+    np.testing.assert_array_equal(alone, fitted.labels_[::10])
+    back = fitted.predict(images[::-1])
+    np.testing.assert_array_equal(back[::-1], fitted.labels_)
+
+
+def test_probabilities_and_embeddings(fitted: ConCURL, images: np.ndarray) -> None:
+    q = fitted.predict_proba(images)
+    np.testing.assert_allclose(q.sum(1), 1, atol=1e-5)
+    np.testing.assert_array_equal(q.argmax(1), fitted.labels_)
+    np.testing.assert_allclose(q.mean(0), 0.1, atol=1e-4)  # the balance struck over the training set
+    np.testing.assert_allclose(np.linalg.norm(fitted.transform(images), axis=1), 1, atol=1e-5)
+    assert fitted.cluster_centers_.shape == (10, 64)
+
+
+def test_uint8_floats_tensors_and_channels_are_the_same_images(fitted: ConCURL) -> None:
+    bytes_ = np.random.default_rng(0).integers(0, 256, (20, 12, 12), dtype=np.uint8)
+    labels = fitted.predict(bytes_)
+    np.testing.assert_array_equal(fitted.predict(bytes_ / 255.0), labels)
+    np.testing.assert_array_equal(fitted.predict(np.repeat(bytes_[..., None], 3, axis=3)), labels)
+    np.testing.assert_array_equal(fitted.predict(torch.from_numpy(bytes_).unsqueeze(1)), labels)
+
+
+def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["model.json", "model.safetensors"]
+    np.testing.assert_array_equal(ConCURL.load(tmp_path / "model").predict(images), fitted.labels_)
+
+
+def test_scikit_learns_contract(images: np.ndarray) -> None:
+    model = ConCURL(7, recipe="digits", options=OPTIONS, random_state=3)
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(n_clusters=5).n_clusters == 5
+    with pytest.raises(NotFittedError):
+        model.predict(images)
+    labels = model.fit_predict(images)
+    assert model.fit(images) is model
+    np.testing.assert_array_equal(model.labels_, labels)  # the same seed, whatever was drawn in between
+    assert set(np.unique(labels)) <= set(range(5))
+
+
+def test_the_global_generator_neither_matters_nor_moves(images: np.ndarray) -> None:
+    torch.manual_seed(1)
+    first = ConCURL(4, recipe="digits", options=OPTIONS).fit(images[:150])
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = ConCURL(4, recipe="digits", options=OPTIONS).fit(images[:150])
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
+
+
+class MeanColour(nn.Module):
+    num_features = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.conv(x)).mean((2, 3))
+
+
+def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -> None:
+    seen = []
+
+    def views(batch: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append((batch.dtype, len(ids)))
+        x = batch.float() / 255
+        return x, x.flip(3)
+
+    model = ConCURL(4, recipe="digits", options=OPTIONS, encoder=MeanColour(), views=views).fit(images)
+    assert seen[0] == (torch.uint8, 128)
+    model.save(tmp_path / "model")
+    again = ConCURL.load(tmp_path / "model", encoder=MeanColour())
+    np.testing.assert_array_equal(again.predict(images), model.labels_)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (np.zeros((5, 5)), "shape"),
+        (np.full((9, 8, 8), np.nan), "NaN"),
+        (np.full((9, 8, 8), 3.0), "[0, 1]"),
+        (np.zeros((9, 8, 8), dtype=np.int32), "int32"),
+        (np.zeros((9, 8, 8, 7), dtype=np.uint8), "shape"),
+        (np.zeros((0, 8, 8), dtype=np.uint8), "no images"),
+    ],
+)
+def test_wrong_arrays_are_named(wrong: np.ndarray, says: str) -> None:
+    with pytest.raises(UserError) as error:
+        ConCURL(2, recipe="digits", options=OPTIONS).fit(wrong)
+    assert says.lower() in str(error.value).lower()
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_options_and_recipes() -> None:
+    with pytest.raises(UserError, match="did you mean epochs"):
+        ConCURL(2, options={"epoch": 1}).fit(np.zeros((9, 8, 8), dtype=np.uint8))
+    with pytest.raises(UserError, match="did you mean digits"):
+        ConCURL(2, recipe="digit").fit(np.zeros((9, 8, 8), dtype=np.uint8))

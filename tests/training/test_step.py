@@ -1,0 +1,255 @@
+"""A step: its loss against the paper's formulas in float64, its gradients, codes, update and target."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from concurl.errors import UserError
+from concurl.network.model import Model
+from concurl.objective.ensemble import draw_transforms
+from concurl.objective.queue import EmbeddingQueue
+from concurl.training.optimizer import make_optimizer
+from concurl.training.schedule import Schedule, Settings
+from concurl.training.step import Step
+
+B = 16
+ABLATION = {"BYOL": (1, 0, 0), "soft clustering": (0, 1, 0), "BYOL + soft": (1, 1, 0), "ConCURL": (1, 1, 1)}
+
+
+def make_step(config, queue_size=0, autocast=None):
+    torch.manual_seed(0)
+    model = Model(config).train()
+    with torch.no_grad():  # a target that is not the online branch
+        for parameter in model.target.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    A = draw_transforms(config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, 0)
+    queue = EmbeddingQueue(queue_size, config.embedding_dim)
+    if queue_size:
+        queue.fill(normalize(torch.randn(50, config.embedding_dim) + 1, dim=1))
+
+    def views(images, ids, number):  # each image's views follow from pixels, id and step
+        x = images.float() / 255 + 0.01 * ids.view(-1, 1, 1, 1) + 0.1 * number
+        return x, x.flip(3) * 0.9
+
+    return Step(config, model, make_optimizer(config, model), A, queue, views, autocast)
+
+
+def batch(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (B, 3, 8, 8), dtype=torch.uint8, generator=generator), torch.arange(B)
+
+
+def settings(config, **changes):
+    now = Settings(config.learning_rate, config.tau_b, config.alpha, config.beta, config.gamma)._replace(**changes)
+    return Settings(*torch.tensor(now))
+
+
+def swav_codes(scores, epsilon, iterations):
+    Q = np.exp(scores.numpy() / epsilon)
+    for _ in range(iterations):
+        Q /= Q.sum(0, keepdims=True)
+        Q /= Q.sum(1, keepdims=True)
+    return torch.from_numpy(Q)
+
+
+def plain_losses(step, x1, x2, code_branch="online"):
+    """(L1, L2, L3) from equations 1 to 6 on the step's own networks, in float64."""
+    c, model = step.config, copy.deepcopy(step.model).double()
+    _, _, z, w = model(torch.cat([x1, x2]).double())
+    target = model.target(torch.cat([x1, x2]).double())
+    (w1, w2), (v1, v2) = (normalize(t.detach(), dim=1).chunk(2) for t in (w, target.v))
+    code_z = (z if code_branch == "online" else target.z).detach().chunk(2)
+    C = normalize(model.prototypes.detach(), dim=1)
+    l1 = ((w1 - v2).square().sum(1) + (w2 - v1).square().sum(1)).mean()
+    q1, q2 = (
+        swav_codes(torch.cat([normalize(part, dim=1), queued.double()]) @ C.t(), c.epsilon, c.sinkhorn_iterations)[:B]
+        for part, queued in zip(code_z, step.queue.entries, strict=True)
+    )
+
+    def cross_entropy(A):
+        seen = normalize(model.prototypes.detach() @ A.t(), dim=1)
+        p1, p2 = (
+            torch.softmax(normalize(part @ A.t(), dim=1) @ seen.t() / c.tau, dim=1) for part in z.detach().chunk(2)
+        )
+        return -((q2 * p1.log()).sum() + (q1 * p2.log()).sum()) / (2 * B)
+
+    l2 = cross_entropy(torch.eye(c.embedding_dim, dtype=torch.float64))
+    members = [torch.diag(a).double() if step.A.dim() == 2 else a.double() for a in step.A]
+    l3 = sum(cross_entropy(a) for a in members) / len(members)
+    return l1.item(), l2.item(), l3.item()
+
+
+@pytest.mark.parametrize("name", ABLATION)
+@pytest.mark.parametrize("kind", ["projection", "diagonal"])
+def test_loss_is_equation_7(tiny, name, kind):
+    weights = ABLATION[name]
+    config = tiny(transforms=kind, **dict(zip(("alpha", "beta", "gamma"), weights, strict=True)))
+    step = make_step(config)
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    want = plain_losses(step, x1, x2)
+    loss, *parts = step.losses(x1, x2, settings(config), config.clusters).tolist()
+    for part, weight, expected in zip(parts, weights, want, strict=True):
+        assert part == pytest.approx(expected if weight else 0, rel=1e-4)
+    assert loss == pytest.approx(sum(weight * part for weight, part in zip(weights, want, strict=True)), rel=1e-4)
+
+
+def test_the_schedules_weights_are_the_ones_used(tiny):
+    config = tiny()
+    step = make_step(config)
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    now = settings(config, alpha=0.3, beta=2.0, gamma=0.7)
+    loss, l1, l2, l3 = step.losses(x1, x2, now, True).tolist()
+    assert loss == pytest.approx(0.3 * l1 + 2 * l2 + 0.7 * l3, rel=1e-5)
+
+
+def gradients(step, config, clustering):
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    step.losses(x1, x2, settings(config), clustering)[0].backward()
+    return {name: p.grad for name, p in step.model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+
+
+def test_each_loss_reaches_its_own_parts(tiny):
+    def reached(clustering=True, **weights):
+        config = tiny(**weights)
+        found = gradients(make_step(config), config, clustering)
+        assert not any(name.startswith("target.") for name in found)
+        assert "online.encoder.stem.0.weight" in found
+        heads = ("online.projector", "predictor", "online.cluster_head", "prototypes")
+        return {head for head in heads if any(name.startswith(head) for name in found)}
+
+    byol, clusters = {"online.projector", "predictor"}, {"online.cluster_head", "prototypes"}
+    assert reached(alpha=1.0, beta=0.0, gamma=0.0, clustering=False) == byol
+    assert reached(alpha=0.0, beta=1.0, gamma=0.0) == clusters
+    assert reached(alpha=0.0, beta=0.0, gamma=1.0) == clusters
+    assert reached(alpha=1.0, beta=1.0, gamma=1.0) == byol | clusters
+    assert reached(alpha=1.0, beta=1.0, gamma=1.0, clustering=False) == byol
+
+
+def test_before_clustering_only_l1_acts(tiny):
+    config = tiny()
+    step = make_step(config, queue_size=20)
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    before = step.queue.entries.clone()
+    loss, l1, l2, l3 = step.losses(x1, x2, settings(config), False).tolist()
+    assert loss == l1 > 0
+    assert l2 == l3 == 0
+    assert torch.equal(step.queue.entries, before)
+
+
+@pytest.mark.xfail(raises=RuntimeError, strict=True, reason="alpha=0 with cluster_start > 0: a loss without gradient")
+def test_soft_clustering_alone_cannot_wait(tiny):
+    """Before clusters start there is nothing to learn without L1: refuse it, or start at once, but do not crash."""
+    try:
+        config = tiny(alpha=0.0, cluster_start=0.5)
+    except UserError:
+        return
+    schedule = Schedule(config, 10)
+    make_step(config)(*batch(), torch.tensor(0), schedule.table(0, 1)[0], schedule.cluster_step == 0)
+
+
+# ---- the codes ---------------------------------------------------------------------------------------------
+
+
+def test_codes_come_from_the_branch_asked_for(tiny):
+    found = {}
+    for branch in ("online", "target"):
+        config = tiny(codes_from=branch, alpha=0.0)
+        step = make_step(config)
+        x1, x2 = step.views(*batch(), torch.tensor(0))
+        want = plain_losses(step, x1, x2, branch)
+        found[branch] = step.losses(x1, x2, settings(config), True)[2:].tolist()
+        assert found[branch] == pytest.approx(want[1:], rel=1e-4)
+    assert abs(found["online"][0] - found["target"][0]) > 1e-3
+
+
+def test_the_queue_joins_the_balance_and_then_takes_the_batch(tiny):
+    config = tiny(alpha=0.0)
+    step, without = make_step(config, queue_size=40), make_step(config)
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    want = plain_losses(step, x1, x2)
+    z1, z2 = normalize(copy.deepcopy(step.model)(torch.cat([x1, x2])).z.detach(), dim=1).chunk(2)
+    old = step.queue.entries.clone()
+    found = step.losses(x1, x2, settings(config), True)[2:].tolist()
+    assert found == pytest.approx(want[1:], rel=1e-4)
+    assert abs(found[0] - without.losses(x1, x2, settings(config), True)[2].item()) > 1e-3
+    torch.testing.assert_close(step.queue.entries[:, :B], torch.stack([z1, z2]), rtol=1e-4, atol=1e-5)
+    assert torch.equal(step.queue.entries[:, B:], old[:, B:])
+
+
+def test_each_view_is_balanced_on_its_own(tiny):
+    step = make_step(tiny(sinkhorn_iterations=500))
+    z1, z2 = torch.randn(2, B, 8, generator=torch.Generator().manual_seed(0))
+    z2 = z2 + 2 * step.model.prototypes.detach()[0]  # without balance view 2 would prefer cluster 0
+    for q in step.codes(z1, z2):
+        assert not q.requires_grad
+        torch.testing.assert_close(q.mean(0), torch.full((4,), 0.25), rtol=0, atol=1e-3)
+
+
+def test_codes_see_only_directions(tiny):
+    step = make_step(tiny())
+    z1, z2 = torch.randn(2, B, 8, generator=torch.Generator().manual_seed(0))
+    first = step.codes(z1, z2)
+    with torch.no_grad():
+        step.model.prototypes.mul_(5)
+    for a, b in zip(first, step.codes(3 * z1, 0.1 * z2), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+# ---- the whole step ----------------------------------------------------------------------------------------
+
+
+def test_one_step_of_sgd_by_hand(tiny):
+    config = tiny(optimizer="sgd", momentum=0.9, weight_decay=0.2, predictor_lr=10.0, tau_b=0.9)
+    step = make_step(config)
+    images, ids = batch()
+    rate, number = 0.05, torch.tensor(3)
+    twin = copy.deepcopy(step.model)
+    probe = Step(config, twin, step.optimizer, step.A, EmbeddingQueue(0, 8), step.views, None)
+    losses = probe.losses(*step.views(images, ids, number), settings(config), True)
+    losses[0].backward()
+    took = step(images, ids, number, torch.stack(list(settings(config, learning_rate=rate))), True)
+    assert not took.requires_grad
+    torch.testing.assert_close(took, losses.detach())
+    after = dict(step.model.named_parameters())
+    for name, before in twin.named_parameters():
+        if name.startswith("target."):
+            theta = after[name.replace("target.", "online.", 1)]
+            want = 0.9 * before + 0.1 * theta  # the target follows the weights after the update
+        else:
+            decay = 0.2 if before.dim() > 1 and name != "prototypes" else 0.0
+            want = before - rate * (10 if name.startswith("predictor.") else 1) * (before.grad + decay * before)
+        torch.testing.assert_close(after[name].detach(), want.detach(), rtol=1e-4, atol=1e-6, msg=name)
+    assert all(p.grad is None or p.grad.abs().max() == 0 for p in step.model.parameters())
+
+
+def test_steps_do_not_carry_gradients_over(tiny):
+    config = tiny(optimizer="sgd", momentum=0.0)
+    step, row = make_step(config), torch.stack(list(settings(config, learning_rate=0.0, tau_b=1.0)))
+    first = step(*batch(), torch.tensor(0), row, True)
+    again = step(*batch(), torch.tensor(0), row, True)
+    torch.testing.assert_close(first, again)  # a rate of 0 and a tau_b of 1 leave everything in place
+    other = step(*batch(), torch.tensor(1), row, True)
+    assert not torch.allclose(first, other)  # the views were given the step's number
+
+
+@pytest.mark.parametrize("name", ABLATION)
+def test_some_steps_lower_the_loss(tiny, name):
+    config = tiny(
+        learning_rate=3e-3, tau_b=1.0, **dict(zip(("alpha", "beta", "gamma"), map(float, ABLATION[name]), strict=True))
+    )
+    step, row = make_step(config), torch.stack(list(settings(config)))
+    losses = [step(*batch(), torch.tensor(0), row, config.clusters)[0].item() for _ in range(30)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_autocast_keeps_the_losses_in_float32(tiny):
+    config = tiny()
+    half, full = make_step(config, autocast=torch.bfloat16), make_step(config)
+    x1, x2 = full.views(*batch(), torch.tensor(0))
+    a, b = (step.losses(x1, x2, settings(config), True) for step in (half, full))
+    assert a.dtype == torch.float32
+    assert not torch.equal(a, b)
+    torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
