@@ -190,7 +190,9 @@ def view_rows() -> list[dict[str, Any]]:
         forms: dict[str, Callable[[], Any]] = {"ours, plain": lambda v=ours: v(images, ids, number)}
         if GPU:
             forms["ours, compiled"] = lambda v=torch.compile(ours, dynamic=False): v(images, ids, number)
-        forms |= {name: f for name, make in (("kornia", _kornia), ("torchvision", _torchvision)) if (f := make(S, images))}
+        forms |= {
+            name: f for name, make in (("kornia", _kornia), ("torchvision", _torchvision)) if (f := make(S, images))
+        }
         for name, call in forms.items():
             mean, deviation = timed(call, 0.4)
             rows.append({"group": "views", "form": name, "px": S, "batch": B, "ms": 1e3 * mean, "ms_std": 1e3 * deviation,
@@ -203,6 +205,7 @@ def _kornia(size: int, images: Tensor) -> Callable[[], Any] | None:
         import kornia.augmentation as K
     except ImportError:
         return None
+
     def pipeline(p_blur: float) -> torch.nn.Module:
         return K.AugmentationSequential(
             K.RandomResizedCrop((size, size), scale=(0.08, 1.0), cropping_mode="resample"),
@@ -210,6 +213,7 @@ def _kornia(size: int, images: Tensor) -> Callable[[], Any] | None:
             K.RandomGaussianBlur((23, 23), (0.1, 2.0), p=p_blur),
             K.Normalize(torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])),
         ).to(images.device)  # fmt: skip
+
     one, two = pipeline(1.0), pipeline(0.5)
     return lambda: (one(images.float() / 255), two(images.float() / 255))
 
@@ -220,17 +224,21 @@ def _torchvision(size: int, images: Tensor) -> Callable[[], Any] | None:
         from torchvision.transforms import v2
     except Exception:  # its published wheels do not load beside every torch
         return None
+
     def pipeline(p_blur: float) -> Callable[[Tensor], Tensor]:
         blur = v2.RandomApply([v2.GaussianBlur(min(23, 2 * (size // 2) - 1), (0.1, 2.0))], p=p_blur)
         steps = [v2.RandomResizedCrop(size, (0.08, 1.0), antialias=True), v2.RandomHorizontalFlip(),
                  v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8), v2.RandomGrayscale(0.2), blur,
                  v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]  # fmt: skip
         return v2.Compose(steps)
+
     one, two = pipeline(1.0), pipeline(0.5)
     few = images[:64]  # timed on 64 images and scaled: a whole batch takes seconds
+
     def both() -> None:
         for image in few:
             one(image), two(image)
+
     return _scaled(both, len(images) / len(few))
 
 
@@ -238,6 +246,7 @@ def _scaled(call: Callable[[], None], factor: float) -> Callable[[], None]:
     def repeated() -> None:
         for _ in range(round(factor)):
             call()
+
     return repeated
 
 
@@ -256,13 +265,17 @@ def plan() -> dict[str, list[tuple[Config, str]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="*", default=[*plan(), "views"], help="groups of rows: " + ", ".join([*plan(), "views"]))
+    parser.add_argument(
+        "--rows", nargs="*", default=[*plan(), "views"], help="groups of rows: " + ", ".join([*plan(), "views"])
+    )
     parser.add_argument("--output", type=Path, help="csv to write")
     parser.add_argument("--batch", type=int, help="override every batch size (to try the script on a CPU)")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     rate = matrix_rate() if GPU else float("nan")
-    print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if GPU else 'CPU'}, matrix rate {rate:.0f} TFLOP/s")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name() if GPU else 'CPU'}, matrix rate {rate:.0f} TFLOP/s"
+    )
     for group in given.rows:
         jobs = plan().get(group, [])
         for config, form in jobs:
@@ -280,14 +293,20 @@ def main() -> None:
             writer.writeheader()
             for row in rows:
                 facts = {"device": torch.cuda.get_device_name() if GPU else "CPU", "torch": torch.__version__}
-                writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in (row | facts).items()} | {"matrix_tflops": f"{rate:.0f}"})
+                writer.writerow(
+                    {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in (row | facts).items()}
+                    | {"matrix_tflops": f"{rate:.0f}"}
+                )
 
 
 def _print(row: dict[str, Any], rate: float) -> None:
     about = " ".join(f"{k}={row[k]}" for k in ("encoder", "px", "batch", "M", "K") if k in row)
     share = f"  {row['tflops']:.0f} TFLOP/s ({row['tflops'] / rate:.0%})" if "tflops" in row else ""
     start = f"  first step {row['first_step_s']:.1f} s, {row['peak_GiB']:.1f} GiB" if "first_step_s" in row else ""
-    print(f"{row['group']:6} {row['form']:15} {about:45} {row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s{share}{start}", flush=True)
+    print(
+        f"{row['group']:6} {row['form']:15} {about:45} {row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s{share}{start}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

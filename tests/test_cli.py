@@ -273,7 +273,9 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     times = []
     for _ in range(3):
         begun = time.monotonic()
-        done = subprocess.run([sys.executable, "-m", "concurl", "fit", "--help"], capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            [sys.executable, "-m", "concurl", "fit", "--help"], capture_output=True, text=True, env=environment
+        )
         times.append(time.monotonic() - begun)
     assert done.returncode == 0
     assert min(times) < 1.0
@@ -284,7 +286,20 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     text = " ".join(done.stdout.split())
     for field in fields(Config):
         assert f"--{field.name.replace('_', '-')}" in text
-    for symbol in ("[K]", "[M]", "[B]", "[tau]", "[tau_B]", "[epsilon]", "[alpha]", "[beta]", "[gamma]", "[A]", "[C]", "[d]"):
+    for symbol in (
+        "[K]",
+        "[M]",
+        "[B]",
+        "[tau]",
+        "[tau_B]",
+        "[epsilon]",
+        "[alpha]",
+        "[beta]",
+        "[gamma]",
+        "[A]",
+        "[C]",
+        "[d]",
+    ):
         assert symbol in text
     assert text.count("(default:") >= len(fields(Config))
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"

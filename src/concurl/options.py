@@ -81,7 +81,11 @@ def config_help() -> dict[str, dict[str, str]]:
 
 
 def _plain(kind: Any) -> list[Any]:
-    return [part for part in (get_args(kind) if get_origin(kind) is not Literal else (kind,)) or (kind,) if part is not NoneType]
+    return [
+        part
+        for part in (get_args(kind) if get_origin(kind) is not Literal else (kind,)) or (kind,)
+        if part is not NoneType
+    ]
 
 
 def _metavar(kind: Any) -> str:
@@ -102,4 +106,3 @@ def _reader(kind: Any) -> Any:
 
     read.__name__ = {int: "whole number", float: "number", str: "text"}[convert]
     return read
-

@@ -178,8 +178,14 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     choose("batch_size", min(batch, n), f"{n:,} images")
     assert config.batch_size is not None
     if config.batch_size > n:
-        raise UserError(f"batch_size={config.batch_size} is larger than the set of {n} images; set --batch-size {n} or less")
+        raise UserError(
+            f"batch_size={config.batch_size} is larger than the set of {n} images; set --batch-size {n} or less"
+        )
     # As many image passes as give 600 epochs of 60,000 images on a GPU; a CPU gets what it can do in an hour or so.
     passes = 36_000_000 if facts.gpu else 400_000
-    choose("epochs", int(min(1000 if facts.gpu else 200, max(20, passes // n))), f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}")
+    choose(
+        "epochs",
+        int(min(1000 if facts.gpu else 200, max(20, passes // n))),
+        f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}",
+    )
     return config, said

@@ -115,10 +115,19 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{folder}: another process is running there; wait for it or choose another folder") from None
+            raise UserError(
+                f"{folder}: another process is running there; wait for it or choose another folder"
+            ) from None
         if overwrite:
             _clear(folder)
-        yield folder
+        writer = logging.FileHandler(folder / "train.log", encoding="utf-8")
+        writer.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log.addHandler(writer)
+        try:
+            yield folder
+        finally:
+            log.removeHandler(writer)
+            writer.close()
 
 
 def _clear(folder: Path) -> None:
@@ -171,7 +180,13 @@ def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int
     given = cluster_names or {}
     numbers = zip(a.confidence, a.margin, a.agreement, a.outlier, strict=True)
     rows = [
-        (name, int(label), given.get(int(label), ""), *(f"{x:.4f}" for x in row), "ok" if row[2] >= UNSURE else "unsure")
+        (
+            name,
+            int(label),
+            given.get(int(label), ""),
+            *(f"{x:.4f}" for x in row),
+            "ok" if row[2] >= UNSURE else "unsure",
+        )
         for name, label, row in zip(names, a.labels, numbers, strict=True)
     ]
     return csv_text(COLUMNS, rows)

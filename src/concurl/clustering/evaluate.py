@@ -74,9 +74,13 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     given = {row["path"]: row["label"] for row in rows}
     missing = [name for name in names if name not in given]
     if len(missing) == len(names):
-        raise UserError(f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {names[0]!r})")
+        raise UserError(
+            f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {names[0]!r})"
+        )
     if missing:
-        raise UserError(f"{path}: {len(missing)} of the run's {len(names)} images have no row (the first: {missing[0]!r})")
+        raise UserError(
+            f"{path}: {len(missing)} of the run's {len(names)} images have no row (the first: {missing[0]!r})"
+        )
     classes = sorted({given[name] for name in names})
     index = {name: i for i, name in enumerate(classes)}
     return np.array([index[given[name]] for name in names], dtype=np.int64), classes

@@ -15,7 +15,9 @@ def contingency(truth: ArrayLike, clusters: ArrayLike) -> NDArray[np.int64]:
     """How many images of each class (rows) lie in each cluster (columns), over the values that occur."""
     t, c = np.asarray(truth), np.asarray(clusters)
     if t.ndim != 1 or t.shape != c.shape or not len(t):
-        raise ValueError(f"labels of shape {t.shape} and clusters of shape {c.shape}: two equal, non-empty lists are needed")
+        raise ValueError(
+            f"labels of shape {t.shape} and clusters of shape {c.shape}: two equal, non-empty lists are needed"
+        )
     _, rows = np.unique(t, return_inverse=True)
     _, columns = np.unique(c, return_inverse=True)
     table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)

@@ -1,8 +1,8 @@
 """The networks of the method: online branch theta, its predictor, the prototypes, and the target branch xi.
 
-    x -> f_theta -> y -> g_theta -> v -> h_theta -> w        BYOL, online
-                      \\-> g -> z, compared with C             clustering
-    x -> f_xi -> y -> g_xi -> v                              BYOL, target: an exponential average of theta
+x -> f_theta -> y -> g_theta -> v -> h_theta -> w        BYOL, online
+                  \\-> g -> z, compared with C             clustering
+x -> f_xi -> y -> g_xi -> v                              BYOL, target: an exponential average of theta
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def mlp(d_in: int, d_hidden: int, d_out: int) -> nn.Sequential:
     """Linear, batch norm, ReLU, linear: the form of g_theta, h_theta and g."""
     # The first layer needs no bias: batch norm takes every constant away again.
     return nn.Sequential(
-        nn.Linear(d_in, d_hidden, bias=False), nn.BatchNorm1d(d_hidden), nn.ReLU(inplace=True), nn.Linear(d_hidden, d_out)
+        nn.Linear(d_in, d_hidden, bias=False),
+        nn.BatchNorm1d(d_hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(d_hidden, d_out),
     )
 
 

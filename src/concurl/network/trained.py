@@ -63,7 +63,9 @@ class TrainedModel:
         aside.rename(folder)
 
     @classmethod
-    def load(cls, folder: Path, *, device: torch.device | None = None, encoder: nn.Module | None = None) -> TrainedModel:
+    def load(
+        cls, folder: Path, *, device: torch.device | None = None, encoder: nn.Module | None = None
+    ) -> TrainedModel:
         """Read a model folder, or refuse it in one line. An encoder from outside must be given again."""
         about = _read_about(folder)
         try:
@@ -90,7 +92,9 @@ def _read_about(folder: Path) -> dict[str, Any]:
     try:
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise UserError(f"{folder}: no model here (no readable model.json); give a run's folder or its model/") from None
+        raise UserError(
+            f"{folder}: no model here (no readable model.json); give a run's folder or its model/"
+        ) from None
     if not isinstance(about, dict) or about.get("format") != "concurl-model":
         raise UserError(f"{folder}: model.json is not one of ours; give a run's folder or its model/")
     if not isinstance(about.get("schema"), int) or about["schema"] > SCHEMA:

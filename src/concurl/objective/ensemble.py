@@ -59,6 +59,8 @@ def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
     mutual = torch.xlogy(joint, joint).sum((2, 3)) + h.unsqueeze(0) + h.unsqueeze(1)
     scale = torch.sqrt(h.unsqueeze(0) * h.unsqueeze(1))
     # Two members that put everything into one cluster agree fully, though both entropies are 0.
-    nmi = torch.where(scale > 1e-12, mutual / scale.clamp_min(1e-12), ((h.unsqueeze(0) + h.unsqueeze(1)) < 1e-12).double())
+    nmi = torch.where(
+        scale > 1e-12, mutual / scale.clamp_min(1e-12), ((h.unsqueeze(0) + h.unsqueeze(1)) < 1e-12).double()
+    )
     pairs = nmi[torch.triu_indices(m, m, offset=1).unbind()]
     return float(pairs.mean()), float(pairs.std(unbiased=False))

@@ -38,7 +38,9 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(f"{final}: no space for a checkpoint of {len(weights):,} bytes; free some and resume", 74) from error
+            raise RunError(
+                f"{final}: no space for a checkpoint of {len(weights):,} bytes; free some and resume", 74
+            ) from error
         raise
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)

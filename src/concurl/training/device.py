@@ -35,7 +35,8 @@ class Arithmetic:
         return self.compile == "on" or (self.compile == "auto" and total_steps >= WORTH_COMPILING)
 
     def __str__(self) -> str:
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
+        gpu = self.device.type == "cuda"
+        name = torch.cuda.get_device_name(self.device) if gpu else f"cpu ({torch.get_num_threads()} threads)"
         return f"{name}, {'bfloat16' if self.autocast else 'float32'}"
 
 

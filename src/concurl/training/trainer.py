@@ -21,6 +21,7 @@ from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
+from concurl.progress import Progress
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
 from concurl.training.graph import CapturedStep, compile_step
@@ -28,7 +29,7 @@ from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
 from concurl.training.optimizer import load_tensors, make_optimizer, tensors
-from concurl.training.runlog import MetricsFile, Progress
+from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
 from concurl.training.step import Step, Views
 from concurl.views.views import Views as PresetViews
@@ -75,7 +76,13 @@ class Trainer:
 
         self.take_step = self._fast_form(
             Step(
-                config, self.model, self.optimizer, self.A, self.queue, views or PresetViews(config), self.arithmetic.autocast
+                config,
+                self.model,
+                self.optimizer,
+                self.A,
+                self.queue,
+                views or PresetViews(config),
+                self.arithmetic.autocast,
             )
         )
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
@@ -176,7 +183,9 @@ class Trainer:
             return False
         state, facts = found
         if facts["config"] != self.config.to_json():
-            raise UserError(f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json")
+            raise UserError(
+                f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json"
+            )
         self.model.load_state_dict(_under("model", state))
         self.queue.load_state_dict(_under("queue", state))
         load_tensors(self.optimizer, _under("optimizer", state))

@@ -1,0 +1,46 @@
+"""concurl demo"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concurl import __version__
+from concurl.commands.talk import open_again, speak, write_report
+from concurl.options import Parser
+from concurl.recipes import recipe
+
+
+def main(argv: list[str]) -> int:
+    """The whole way on scikit-learn's 1,797 handwritten digits, on a CPU: a few minutes, no download."""
+    parser = Parser(prog="concurl demo", description=main.__doc__)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("runs/demo"),
+        metavar="DIR",
+        help="folder of the run (default: runs/demo)",
+    )
+    parser.add_argument("--quick", action="store_true", help="a few epochs, to see that everything works")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
+    given = parser.parse(argv)
+    speak(quiet=False)
+    from concurl import run
+    from concurl.clustering.evaluate import pixel_baseline, table
+
+    config = recipe("digits").replace(seed=given.seed)
+    if given.quick:
+        config = config.replace(epochs=6)
+    about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
+    opened = open_again(about, config.image_size)
+    assert opened.labels is not None
+    config = run.settled(config, opened.images)
+    with run.run_folder(given.output, resume=False, overwrite=True) as folder:
+        run.write_start(folder, config, about, opened.images.skipped)
+        result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
+        page = write_report(folder, opened)
+    assert result.scores is not None
+    pixels = pixel_baseline(opened.images.images, opened.labels, config.n_clusters)
+    print(table(result.scores, extra=[("kmeans_pixels", pixels)]))
+    print(f"codes are the answer of the method, the other rows its baselines. Run: {folder}, page: {page}")
+    return 0

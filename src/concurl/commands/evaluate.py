@@ -1,0 +1,40 @@
+"""concurl evaluate"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concurl.commands.talk import open_again, run_facts, speak
+from concurl.errors import UserError
+from concurl.options import Parser
+
+
+def main(argv: list[str]) -> int:
+    """Score a run against labels: the benchmark's own, or a csv with the columns path and label."""
+    parser = Parser(prog="concurl evaluate", description=main.__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
+    parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
+    given = parser.parse(argv)
+    speak(quiet=True)
+    from concurl import run
+    from concurl.clustering.assign import BRANCHES, assign
+    from concurl.clustering.evaluate import evaluate as score
+    from concurl.clustering.evaluate import partitions, read_labels, table
+
+    config = run.config_of(given.run)
+    about = run_facts(given.run)
+    if given.data_dir is not None:
+        about["data_dir"] = str(given.data_dir)
+    opened = open_again(about, config.image_size)
+    labels = opened.labels
+    if given.labels is not None:
+        labels, _ = read_labels(given.labels, opened.images.names)
+    if labels is None:
+        raise UserError(f"{about['source']} has no labels of its own; give them with --labels FILE.csv")
+    trained = run.model_of(given.run, given.device)
+    assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
+    found = partitions(assignment, config.n_clusters, clustered=config.clusters)
+    print(table(score(found, labels)))
+    return 0

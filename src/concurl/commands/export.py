@@ -1,0 +1,41 @@
+"""concurl export"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concurl.commands.talk import open_again, run_facts, speak
+from concurl.errors import UserError
+from concurl.options import Parser
+
+
+def main(argv: list[str]) -> int:
+    """Write a folder per cluster, or the model as one file for other tools. The images themselves are not touched."""
+    parser = Parser(prog="concurl export", description=main.__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="folder (or file) to write (needed)")
+    parser.add_argument("--folders", metavar="HOW", help="a folder per cluster, filled by symlink, hardlink or copy")
+    parser.add_argument("--names", type=Path, metavar="FILE", help='json with cluster names: {"0": "birds", ...}')
+    parser.add_argument(
+        "--model", action="store_true", help="the encoder with its preprocessing, as a torch.export file"
+    )
+    given = parser.parse(argv)
+    speak(quiet=False)
+    if given.output is None:
+        raise UserError("no output; add -o PATH")
+    if given.model == bool(given.folders):
+        raise UserError("say what to export: --folders symlink|hardlink|copy, or --model")
+    if given.folders:
+        from concurl.export.folders import export_folders
+
+        counts = export_folders(given.run, given.output, how=given.folders, names=given.names)
+        print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
+        return 0
+    from concurl import run
+    from concurl.export.program import export_program
+
+    config = run.config_of(given.run)
+    images = open_again(run_facts(given.run), config.image_size).images.images
+    checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
+    print(f"{given.output}: gives the same labels as the model on {checked} images")
+    return 0

@@ -1,0 +1,121 @@
+"""concurl fit"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from concurl import __version__
+from concurl.commands.talk import open_again, run_facts, speak, write_report
+from concurl.errors import UserError
+from concurl.options import Parser, add_config_options, given_config
+from concurl.recipes import RECIPES, recipe
+
+if TYPE_CHECKING:
+    from concurl.config import Config
+    from concurl.data.opened import Opened
+    from concurl.run import Result
+
+
+def main(argv: list[str]) -> int:
+    """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out."""
+    parser = Parser(prog="concurl fit", description=main.__doc__)
+    parser.add_argument(
+        "source",
+        nargs="?",
+        help="folder, glob, .txt or .csv list, .tar shards, or a benchmark: digits, "
+        "cifar10, cifar100, cifar100-20, stl10, imagenet10, imagenet-dogs, tiny-imagenet",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the run (needed)")
+    parser.add_argument(
+        "--recipe",
+        default="modern",
+        metavar="NAME",
+        help=f"named set of defaults: {', '.join(RECIPES)} (default: modern)",
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are (default: $CONCURL_DATA, or ./data)"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only N of the images, a fixed sample of a benchmark")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in DIR as it was configured")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
+    parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
+    add_config_options(parser, recipe(_recipe_named(argv)))
+    given = parser.parse(argv)
+    speak(given.quiet)
+    if given.output is None:
+        raise UserError("no output folder; add -o DIR")
+    if given.resume:
+        return _resume(given)
+    if given.source is None:
+        raise UserError("no images; name a folder or a benchmark: concurl fit PHOTOS -k 10 -o runs/photos")
+    if given.limit is not None and given.limit < 2:
+        raise UserError(f"--limit {given.limit}: at least 2 images are needed")
+    config = recipe(given.recipe).replace(**given_config(given))
+    about = {
+        # a run may be resumed from elsewhere; a benchmark's name stays a name
+        "source": os.path.abspath(given.source) if os.path.lexists(given.source) else given.source,
+        "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
+        "limit": given.limit,
+        "recipe": given.recipe,
+        "version": __version__,
+    }
+    return _run(given.output, config, about, overwrite=given.overwrite, report=not given.no_report)
+
+
+def _run(folder: Path, config: Config, about: dict[str, Any], *, overwrite: bool, report: bool) -> int:
+    from concurl import run
+
+    if (folder / "config.json").exists() and not overwrite:
+        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
+    opened = open_again(about, config.image_size)
+    config = run.settled(config, opened.images)
+    about["root"] = opened.images.facts.get("root")
+    with run.run_folder(folder, resume=False, overwrite=overwrite):
+        run.write_start(folder, config, about, opened.images.skipped)
+        result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
+        _finish(folder, opened, result, report)
+    return 0
+
+
+def _resume(given: argparse.Namespace) -> int:
+    from concurl import run
+
+    if given_config(given) or given.source or given.limit or given.data_dir or given.overwrite:
+        raise UserError(
+            "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report)"
+        )
+    folder: Path = given.output
+    with run.run_folder(folder, resume=True, overwrite=False):
+        config = run.config_of(folder)
+        about = run_facts(folder)
+        opened = open_again(about, config.image_size)
+        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, resume=True)
+        _finish(folder, opened, result, not given.no_report)
+    return 0
+
+
+def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
+    from concurl.clustering.evaluate import table
+
+    if report:
+        write_report(folder, opened)
+    if result.scores is not None:
+        print(table(result.scores))
+    sizes = ", ".join(
+        map(str, sorted((result.assignment.labels == k).sum() for k in range(result.trained.config.n_clusters)))
+    )
+    print(f"{len(opened.images):,} images in {result.trained.config.n_clusters} clusters of {sizes}: {folder}")
+
+
+def _recipe_named(argv: list[str]) -> str:
+    """--recipe decides the defaults that --help shows, so it is read before the rest."""
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--recipe":
+            return following
+        if word.startswith("--recipe="):
+            return word.partition("=")[2]
+    return "modern"

@@ -1,0 +1,66 @@
+"""What the verbs share: how a run speaks, and how it opens its images again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from concurl.errors import UserError
+
+if TYPE_CHECKING:
+    from concurl.data.opened import Opened
+
+log = logging.getLogger("concurl")
+
+
+def speak(quiet: bool) -> None:
+    """Progress and warnings go to stderr, results to stdout."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr, force=True)
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def run_facts(folder: Path) -> dict[str, Any]:
+    """run.json: where the run's images came from."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(
+            f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
+        ) from None
+    return facts
+
+
+def open_again(about: dict[str, Any], image_size: int | None) -> Opened:
+    """The images that run.json names."""
+    from concurl.data.opened import open_source
+
+    data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
+    return open_source(
+        about["source"], data_dir=data_dir, image_size=image_size, limit=about["limit"], progress=reader_progress()
+    )
+
+
+def write_report(folder: Path, opened: Opened) -> Path:
+    from concurl.report import write_report as write
+
+    log.info("making the page")
+    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes)
+
+
+def reader_progress() -> Callable[[str, int, int], None]:
+    """Shows a reader's stages as they go."""
+    from concurl.progress import Progress
+
+    bars: dict[str, Progress] = {}
+
+    def show(stage: str, done: int, total: int) -> None:
+        bar = bars.setdefault(stage, Progress(stage, total, "images"))
+        bar.advance(done - bar.done)
+        if done >= total:
+            bar.close()
+
+    return show

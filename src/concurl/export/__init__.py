@@ -1,0 +1,1 @@
+"""A run's result in forms that other tools read."""

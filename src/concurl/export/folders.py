@@ -1,0 +1,78 @@
+"""A folder per cluster, and one for the images the ensemble is unsure of."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from concurl.errors import UserError
+
+UNSURE_FOLDER = "unsure"
+
+
+def export_folders(run: Path, output: Path, *, how: str, names: Path | None = None) -> dict[str, int]:
+    """Fill `output` with links to (or copies of) the run's images; returns folder -> number of images."""
+    ways: dict[str, Callable[[Path, Path], object]] = {
+        "symlink": os.symlink,
+        "hardlink": os.link,
+        "copy": shutil.copyfile,
+    }
+    if how not in ways:
+        raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
+    root = _root(run)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} is not an empty folder; choose another one with -o")
+    named = _names(names or run / "names.json", needed=names is not None)
+    rows = _rows(run)
+    missing = [row["path"] for row in rows if not (root / row["path"]).is_file()]
+    if missing:
+        raise UserError(f"{len(missing)} of the run's images are not in {root} any more (the first: {missing[0]!r})")
+    counts: Counter[str] = Counter()
+    for row in rows:
+        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(row["cluster"], named)
+        target = output / folder / row["path"]  # the whole path: two folders may hold a file of the same name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            ways[how]((root / row["path"]).resolve(), target)
+        except OSError as error:
+            raise UserError(f"{target}: {how} failed ({error.strerror}); try --folders copy") from None
+        counts[folder] += 1
+    return dict(counts)
+
+
+def _folder(cluster: str, named: dict[str, str]) -> str:
+    name = re.sub(r"[^\w .-]", "_", named.get(cluster, "")).strip(" .")[:80]
+    return f"{int(cluster):03d}" + (f" {name}" if name else "")
+
+
+def _root(run: Path) -> Path:
+    try:
+        root = json.loads((run / "run.json").read_text(encoding="utf-8")).get("root")
+    except (OSError, ValueError):
+        raise UserError(f"{run} holds no run (no readable run.json); give the folder that concurl fit wrote") from None
+    if root is None:
+        raise UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
+    return Path(root)
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    path = run / "assignments.csv"
+    if not path.exists():
+        raise UserError(f"{path} is missing: the run is not finished; go on with concurl fit --resume -o {run}")
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+def _names(path: Path, needed: bool) -> dict[str, str]:
+    if not path.exists() and not needed:
+        return {}
+    try:
+        return {str(int(k)): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None

@@ -1,0 +1,52 @@
+"""The model as one torch.export program: uint8 images in; labels, codes and embeddings out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from concurl.clustering.assign import assign
+from concurl.errors import RunError
+from concurl.network.trained import TrainedModel
+from concurl.views.views import evaluation_view
+
+
+class Labeller(nn.Module):
+    """Preprocessing, encoder, head and label in one module: uint8 (B, 3, H, W) -> (labels, q, embeddings)."""
+
+    centres: Tensor
+    scalings: Tensor
+
+    def __init__(self, trained: TrainedModel) -> None:
+        super().__init__()
+        branch = trained.model.online if trained.space == "z" else trained.model.target
+        self.encoder = branch.encoder
+        self.head = branch.cluster_head if trained.space == "z" else branch.projector
+        self.image_size, self.sobel, self.epsilon = trained.image_size, trained.config.sobel, trained.config.epsilon
+        self.register_buffer("centres", trained.centres.double())
+        self.register_buffer("scalings", trained.scalings.double())
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = normalize(self.head(self.encoder(evaluation_view(images, self.image_size, self.sobel))), dim=1)
+        q = torch.softmax(x.double() @ self.centres.t() / self.epsilon + self.scalings, dim=1)
+        return q.argmax(1), q.float(), x
+
+
+def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Path, n_check: int = 256) -> int:
+    """Write the program, after it gave the model's own labels for some of the images; returns how many."""
+    some = np.array(images[:n_check])
+    labeller = Labeller(trained).eval()
+    batch = torch.export.Dim("batch", min=1, max=65_536)
+    example = torch.from_numpy(np.concatenate([some, some])[: max(2, len(some))])
+    program = torch.export.export(labeller, (example,), dynamic_shapes=({0: batch},))
+    labels = program.module()(torch.from_numpy(some))[0].numpy()
+    wanted = assign(trained, some).labels
+    if not np.array_equal(labels, wanted):
+        raise RunError(f"the exported program labels {int((labels != wanted).sum())} of {len(some)} images differently")
+    torch.export.save(program, output)
+    return len(some)
