@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,9 @@ class Labeller(nn.Module):
     def __init__(self, trained: TrainedModel) -> None:
         super().__init__()
         branch = trained.model.online if trained.space == "z" else trained.model.target
-        self.encoder = branch.encoder
-        self.head = branch.cluster_head if trained.space == "z" else branch.projector
+        head = branch.cluster_head if trained.space == "z" else branch.projector
+        self.encoder, self.head = copy.deepcopy(branch.encoder), copy.deepcopy(head)
+        self.requires_grad_(False)
         self.image_size, self.sobel, self.epsilon = trained.image_size, trained.config.sobel, trained.config.epsilon
         self.register_buffer("centres", trained.centres.double())
         self.register_buffer("scalings", trained.scalings.double())

@@ -1,0 +1,89 @@
+"""What leaves a run for other tools: folders of links, and a program that labels alike."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from concurl.cli import main
+from concurl.errors import UserError
+from concurl.export.folders import export_folders
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on 20 pictures, two of them of the same name in two folders."""
+    base = tmp_path_factory.mktemp("export")
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        path = base / "photos" / f"{i % 2}" / f"{i // 2:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path)
+    options = (
+        "--encoder tiny --image-size 16 --epochs 1 --batch-size 8 --projector-hidden 16 --projector-dim 8 --queue-size 0 "
+        "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --quiet --no-report -k 3"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
+        assert main(["fit", str(base / "photos"), "-o", str(base / "run"), *options.split()]) == 0
+    return base / "run"
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*.png")}
+
+
+@pytest.mark.parametrize("how", ["symlink", "hardlink", "copy"])
+def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_path: Path) -> None:
+    photos = run.parent / "photos"
+    before = content(photos)
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"0": "birds/..", "1": "cars"}))
+    counts = export_folders(run, tmp_path / "out", how=how, names=names)
+    assert sum(counts.values()) == 20
+    lines = (run / "assignments.csv").read_text().splitlines()[1:]
+    wanted = {}
+    for line in lines:
+        path, cluster, *_, status = line.split(",")
+        folder = {"0": "000 birds_", "1": "001 cars", "2": "002"}[cluster]
+        wanted[f"{'unsure' if status == 'unsure' else folder}/{path}"] = before[path]
+    assert content(tmp_path / "out") == wanted
+    some = next((tmp_path / "out").rglob("*.png"))
+    assert some.is_symlink() == (how == "symlink")
+    assert (some.stat().st_nlink > 1) == (how == "hardlink")
+    assert content(photos) == before
+
+
+def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="symlink, hardlink or copy"):
+        export_folders(run, tmp_path / "out", how="move")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(UserError, match="not an empty folder"):
+        export_folders(run, tmp_path / "full", how="copy")
+    with pytest.raises(UserError, match="holds no run"):
+        export_folders(tmp_path, tmp_path / "out", how="copy")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_exported_program_labels_as_the_model_does(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.pt2"
+    assert main(["export", str(run), "--model", "-o", str(file)]) == 0
+    assert "same labels" in capsys.readouterr().out
+    program = torch.export.load(file).module()
+    photos = sorted((run.parent / "photos").rglob("*.png"), key=lambda p: str(p).encode())
+    pixels = np.stack([np.asarray(Image.open(p)).transpose(2, 0, 1) for p in photos])
+    labels, q, z = program(torch.from_numpy(pixels))
+    wanted = [int(line.split(",")[1]) for line in (run / "assignments.csv").read_text().splitlines()[1:]]
+    assert labels.tolist() == wanted
+    assert q.shape == (20, 3)
+    np.testing.assert_allclose(z.numpy(), np.load(run / "embeddings.npy"), atol=1e-5)
+    assert program(torch.from_numpy(pixels[:1]))[0].tolist() == wanted[:1]
