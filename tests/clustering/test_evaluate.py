@@ -51,13 +51,10 @@ def test_names_that_are_no_unicode(tmp_path):
         ("file,label\na.png,1\n", "columns path and label"),
         ("path,class\na.png,1\n", "columns path and label"),
         ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
-        ("path,label\na.png,1\n", "2 of the run's 3 images have no row (the first: 'b/c.png')"),
-        ("path,label\na.png,1\nb/c.png,2\n", "1 of the run's 3 images have no row (the first: 'd.png')"),
-        pytest.param(
-            "path,label\na.png\nb/c.png,cat\nd.png,cat\n",
-            "a.png",
-            marks=pytest.mark.xfail(raises=TypeError, strict=True, reason="a row without a label is sorted as None"),
-        ),
+        ("path,label\na.png,1\n", "2 of the run's 3 images have no label (the first: 'b/c.png')"),
+        ("path,label\na.png,1\nb/c.png,2\n", "1 of the run's 3 images have no label (the first: 'd.png')"),
+        ("path,label\na.png\nb/c.png,cat\nd.png,cat\n", "1 of the run's 3 images have no label (the first: 'a.png')"),
+        ("path,label\na.png,\nb/c.png,cat\nd.png,cat\n", "1 of the run's 3 images have no label (the first: 'a.png')"),
     ],
 )
 def test_what_does_not_match_is_refused_in_one_line(tmp_path, text, reason):

@@ -55,24 +55,25 @@ def tiff(
     *,
     photometric: int = 1,
     sample_format: int = 1,
+    compression: int = 1,
     order: str = "<",
 ) -> bytes:
-    """An uncompressed one-channel TIFF around raw sample bytes."""
+    """A one-channel TIFF around sample bytes; its directory comes first."""
     tags: Sequence[tuple[int, int, int]] = (
         (256, 4, width),
         (257, 4, height),
         (258, 3, bits),
-        (259, 3, 1),
+        (259, 3, compression),
         (262, 3, photometric),
-        (273, 4, 8),
+        (273, 4, 8 + 2 + 10 * 12 + 4),
         (277, 3, 1),
         (278, 4, height),
         (279, 4, len(data)),
         (339, 3, sample_format),
     )
-    mark = b"II*\0" if order == "<" else b"MM\0*"
     directory = struct.pack(order + "H", len(tags))
     for tag, kind, value in tags:
-        packed = struct.pack(order + ("HH" if kind == 3 else "I"), *((value, 0) if kind == 3 else (value,)))
+        packed = struct.pack(order + "HH", value, 0) if kind == 3 else struct.pack(order + "I", value)
         directory += struct.pack(order + "HHI", tag, kind, 1) + packed
-    return mark + struct.pack(order + "I", 8 + len(data)) + data + directory + struct.pack(order + "I", 0)
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    return mark + struct.pack(order + "I", 8) + directory + struct.pack(order + "I", 0) + data

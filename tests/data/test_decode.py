@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import zlib
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from pictures import encoded, png, png_bomb, scene, tiff
 from PIL import Image, ImageFile
 
+from concurl.data import decode as decode_module
 from concurl.data.decode import Decoded, DecodeError, decode, decode_bytes, decode_file
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
@@ -125,16 +128,8 @@ def test_exif_orientation(orientation: int, format: str) -> None:
     shown = scene(40, 64)
     exif = Image.Exif()
     exif[274] = orientation
-    options = (
-        {"lossless": True}
-        if format == "WEBP"
-        else {"quality": 100, "subsampling": 0}
-        if format == "JPEG"
-        else {}
-    )
-    data = encoded(
-        Image.fromarray(np.ascontiguousarray(STORED[orientation](shown))), format, exif=exif, **options
-    )
+    options = {"lossless": True} if format == "WEBP" else {"quality": 100, "subsampling": 0} if format == "JPEG" else {}
+    data = encoded(Image.fromarray(np.ascontiguousarray(STORED[orientation](shown))), format, exif=exif, **options)
     found = decode(data, 40)
     expected = shown[:, 12:52].transpose(2, 0, 1).astype(int)
     assert np.abs(found.pixels - expected).max() <= (6 if format == "JPEG" else 0)
@@ -228,16 +223,12 @@ def reference(image: NDArray[np.uint8], size: int) -> NDArray[np.float64]:
     """Centre square, antialiased bicubic, by torch."""
     side = min(image.shape[:2])
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
-    square = (
-        torch.from_numpy(image[top : top + side, left : left + side].copy()).permute(2, 0, 1)[None].double()
-    )
+    square = torch.from_numpy(image[top : top + side, left : left + side].copy()).permute(2, 0, 1)[None].double()
     small = torch.nn.functional.interpolate(square, (size, size), mode="bicubic", antialias=True)
     return small[0].clamp(0, 255).numpy()
 
 
-@pytest.mark.parametrize(
-    ("shape", "size"), [((200, 300), 64), ((300, 70), 32), ((20, 33), 32), ((900, 700), 48)]
-)
+@pytest.mark.parametrize(("shape", "size"), [((200, 300), 64), ((300, 70), 32), ((20, 33), 32), ((900, 700), 48)])
 def test_resizing(shape: tuple[int, int], size: int) -> None:
     image = scene(*shape)
     for format, tolerance in (("PNG", 2.0), ("JPEG", 3.0)):
@@ -247,12 +238,22 @@ def test_resizing(shape: tuple[int, int], size: int) -> None:
         assert np.abs(found - reference(image, size)).mean() < tolerance
 
 
+def test_large_jpegs_are_decoded_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    monkeypatch.setattr(
+        decode_module, "resized", lambda image, size: sizes.append(image.size) or image.resize((size, size))
+    )
+    decode(encoded(Image.fromarray(scene(800, 1200)), "JPEG"), 48)
+    assert sizes == [(150, 100)]  # the least eighth, quarter or half above 96
+
+
 def test_the_same_size_is_untouched(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(encoded(Image.fromarray(scene()), "PNG"))
     assert (decode_file(tmp_path / "a.png", 64).transpose(1, 2, 0) == scene()).all()
 
 
 def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded_webp = encoded(Image.new("RGB", (16, 16)), "WEBP", lossless=True)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("a pixel was decoded"))
     assert status_of(encoded(Image.new("L", (1, 60_000)), "PNG")) == "too small"
     assert status_of(encoded(Image.new("RGB", (7, 7)), "JPEG")) == "too small"
@@ -260,8 +261,9 @@ def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bomb) < 300_000
     assert status_of(bomb) == "too large"
     assert status_of(png_header(2**31 - 1, 2**31 - 1)) == "too large"
-    wide = bytearray(encoded(Image.new("RGB", (16, 16)), "WEBP", lossless=True))
-    wide[21:25] = (16382 | 16382 << 14).to_bytes(4, "little")
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("the canvas was allocated"))
+    wide = bytearray(encoded_webp)
+    wide[21:25] = (8999 | 8999 << 14).to_bytes(4, "little")
     assert status_of(bytes(wide)) == "too large"
 
 
@@ -307,6 +309,25 @@ def test_truncated_anywhere(name: str) -> None:
     for _ in range(60):
         length = dice.randrange(16, len(data) - 40)
         assert status_of(data[:length]) in allowed, length
+
+
+def test_truncated_behind_its_directory() -> None:
+    """libtiff alone would only say "error"."""
+    packed = zlib.compress(np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8).tobytes())
+    whole = tiff(packed, 64, 64, 8, compression=8)
+    decode(whole, 64)
+    for length in (200, 1000, len(whole) - 100):
+        assert status_of(whole[:length]) == "truncated"
+
+
+def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    signal.alarm(10)
+    try:
+        with pytest.raises(DecodeError, match="unreadable: not a regular file"):
+            decode_file(tmp_path / "pipe.jpg", 32)
+    finally:
+        signal.alarm(0)
 
 
 def test_what_is_no_picture() -> None:

@@ -33,12 +33,7 @@ def joined(model, images, **how):
     return torch.cat(parts)
 
 
-BUG = pytest.mark.xfail(reason="views.evaluation_view: float32 products round by place and batch")
-
-
-@pytest.mark.parametrize(
-    ("height", "width", "sobel"), [(8, 8, False), (8, 8, True), (20, 30, False), pytest.param(13, 11, False, marks=BUG)]
-)
+@pytest.mark.parametrize(("height", "width", "sobel"), [(8, 8, False), (8, 8, True), (20, 30, False), (13, 11, False)])
 def test_company_does_not_matter_to_the_bit(tiny, height, width, sobel):
     model = make_model(tiny(sobel=sobel), 2 if sobel else 3)
     images = pictures(height, width)

@@ -104,7 +104,9 @@ def test_the_policy_holds_even_against_injected_markup(browser: Browser, run: Ru
         f"const at = 'http://127.0.0.1:{port}/';"
         "document.body.insertAdjacentHTML('beforeend', `<img src='${at}img' onerror='window.pwned = 1'>"
         "<iframe src='${at}frame'></iframe><link rel=stylesheet href='${at}css'>`);"
-        "const script = document.createElement('script'); script.textContent = 'window.pwned = 2'; document.body.append(script);"
+        "const script = document.createElement('script');"
+        "script.textContent = 'window.pwned = 2';"
+        "document.body.append(script);"
         "fetch(at + 'fetch').catch(() => {});"
     )
     bare = tmp_path / "bare.html"
@@ -154,16 +156,13 @@ def test_hostile_names_run_nothing_and_appear_as_they_are(browser: Browser, host
     assert browser.console() == []
 
 
-@pytest.mark.parametrize(("lens", "reverse"), [("unsure", False)])
-def test_the_lens_changes_the_pictures_of_every_cluster(
-    page: Any, browser: Browser, run: Run, lens: str, reverse: bool
-) -> None:
+def test_the_lens_changes_the_pictures_of_every_cluster(page: Any, browser: Browser, run: Run) -> None:
     def visible() -> list[str]:
         return [e.get_attribute("data-lens") for e in browser.js(SHOWN, ".lens")]
 
     assert visible() == ["typical"] * 6
-    page.find_element(By.CSS_SELECTOR, f"#lens-{lens} + span").click()
-    assert visible() == [lens] * 6
+    page.find_element(By.CSS_SELECTOR, "#lens-unsure + span").click()
+    assert visible() == ["unsure"] * 6
     for cluster in range(6):
         lowest = sorted(float(r["confidence"]) for r in run.rows() if r["cluster"] == str(cluster))[:12]
         seen = browser.js(SHOWN + ".map((e) => e.textContent)", f"#cluster-{cluster} .chip")
@@ -303,8 +302,8 @@ def test_a_filtered_image_is_neither_drawn_in_colour_nor_found(page: Any, browse
     canvas = page.find_element(By.ID, "canvas")
     colourful = (
         "const c = document.getElementById('canvas'), r = c.width / c.clientWidth;"
-        "const d = c.getContext('2d').getImageData(Math.round(c.width / 2 + arguments[0] * r), Math.round(c.height / 2 + arguments[1] * r), 1, 1).data;"
-        "return d[3] > 128"
+        "const x = Math.round(c.width / 2 + arguments[0] * r), y = Math.round(c.height / 2 + arguments[1] * r);"
+        "return c.getContext('2d').getImageData(x, y, 1, 1).data[3] > 128"
     )
     assert until(lambda: browser.js(colourful, x, y))
     cluster = browser.js("return data.cluster[arguments[0]]", i)
@@ -370,21 +369,28 @@ def test_the_theme_follows_the_system_and_the_button_and_lasts(browser: Browser,
 
 CONTRAST = """
 const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-const rgba = (css) => { ink.clearRect(0, 0, 1, 1); ink.fillStyle = css; ink.fillRect(0, 0, 1, 1); return [...ink.getImageData(0, 0, 1, 1).data]; };
-const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const rgba = (css) => {
+  ink.clearRect(0, 0, 1, 1);
+  ink.fillStyle = css;
+  ink.fillRect(0, 0, 1, 1);
+  return [...ink.getImageData(0, 0, 1, 1).data];
+};
+const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => [r, g, b].map((v) => linear(v / 255)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 const weak = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const e = walker.currentNode.parentElement;
-  if (!walker.currentNode.data.trim() || !e.checkVisibility({opacityProperty: true}) || e.closest('script, style, .hidden, .skip, svg title')) continue;
+  const words = walker.currentNode.data.trim();
+  if (!words || !e.checkVisibility({opacityProperty: true})) continue;
+  if (e.closest('script, style, .hidden, .skip, svg title')) continue;
   const style = getComputedStyle(e);
   const front = rgba(e.closest('svg') ? style.fill : style.color);
   let at = e, back = [255, 255, 255, 0];
   for (; at; at = at.parentElement) { back = rgba(getComputedStyle(at).backgroundColor); if (back[3] > 180) break; }
-  const [a, b] = [light(front), light(back)].sort((p, q) => q - p);
+  const [a, b] = [light(front), light(back)].sort((p, q) => q - p), ratio = (a + 0.05) / (b + 0.05);
   const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 600);
-  if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5)) weak.push([e.tagName, e.className.toString(), walker.currentNode.data.trim().slice(0, 30), ((a + 0.05) / (b + 0.05)).toFixed(2)]);
+  if (ratio < (large ? 3 : 4.5)) weak.push([e.tagName, `${e.className}`, words.slice(0, 30), ratio.toFixed(2)]);
 }
 return weak;
 """
@@ -407,7 +413,11 @@ def test_all_text_has_contrast(browser: Browser, run: Run, dark: bool) -> None:
 def test_nothing_sticks_out(browser: Browser, hostile: Run, width: int) -> None:
     browser.open(hostile.folder / "report.html", width=width)
     browser.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
-    assert browser.js("return [innerWidth, document.documentElement.scrollWidth]") == [width, width]
+    wide, content, room = browser.js(
+        "const e = document.documentElement; return [innerWidth, e.scrollWidth, e.clientWidth]"
+    )
+    assert wide == width  # on a phone, content that sticks out makes the window wider
+    assert content == room
 
 
 def test_tab_reaches_every_control_once(page: Any, browser: Browser) -> None:
@@ -427,8 +437,7 @@ def test_tab_reaches_every_control_once(page: Any, browser: Browser) -> None:
     assert seen.index("theme") < seen.index("order") < seen.index("canvas") < seen.index("at-least")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shapes", "noise"])
+@pytest.mark.parametrize("kind", [pytest.param("shapes", marks=pytest.mark.slow), "noise"])
 def test_ten_thousand_images_fit_and_open_quickly(
     browser: Browser, tmp_path: Path, kind: str, without_tsne: None
 ) -> None:

@@ -139,7 +139,6 @@ def test_before_clustering_only_l1_acts(tiny):
     assert torch.equal(step.queue.entries, before)
 
 
-@pytest.mark.xfail(raises=RuntimeError, strict=True, reason="alpha=0 with cluster_start > 0: a loss without gradient")
 def test_soft_clustering_alone_cannot_wait(tiny):
     """Before clusters start there is nothing to learn without L1: refuse it, or start at once, but do not crash."""
     try:

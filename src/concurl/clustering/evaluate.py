@@ -71,15 +71,15 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
         raise UserError(f"{path}: cannot be read as a csv ({error})") from None
     if not rows or not {"path", "label"} <= set(rows[0]):
         raise UserError(f"{path}: a csv with the columns path and label is needed")
-    given = {row["path"]: row["label"] for row in rows}
+    given = {row["path"]: row["label"] for row in rows if row["label"]}
     missing = [name for name in names if name not in given]
-    if len(missing) == len(names):
+    if not names or len(missing) == len(names):
         raise UserError(
-            f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {names[0]!r})"
+            f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {next(iter(names), '')!r})"
         )
     if missing:
         raise UserError(
-            f"{path}: {len(missing)} of the run's {len(names)} images have no row (the first: {missing[0]!r})"
+            f"{path}: {len(missing)} of the run's {len(names)} images have no label (the first: {missing[0]!r})"
         )
     classes = sorted({given[name] for name in names})
     index = {name: i for i, name in enumerate(classes)}

@@ -76,6 +76,8 @@ def scores(truth: ArrayLike, clusters: ArrayLike) -> dict[str, float]:
 
 def pairwise_nmi(votes: Sequence[ArrayLike]) -> tuple[float, float]:
     """Mean and deviation of the NMI over all pairs of partitions (the plain form of `ensemble.diversity`)."""
+    if len(votes) < 2:
+        return 1.0, 0.0
     values = [nmi(votes[i], votes[j]) for i in range(len(votes)) for j in range(i + 1, len(votes))]
     return float(np.mean(values)), float(np.std(values))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -47,20 +48,32 @@ def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Ten
 def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
     """Mean and deviation of the pairwise NMI of the members (section III-B); votes: (M, N) cluster indices.
 
-    All M (M - 1) / 2 contingency tables are one matrix product. Near 0: a diverse ensemble; 1: full agreement.
+    Near 0: a diverse ensemble; 1: full agreement. Memory grows with M N, whatever K is.
     """
-    m, n = votes.shape
+    m = len(votes)
     if m < 2:
         return 1.0, 0.0
-    onehot = torch.nn.functional.one_hot(votes, n_clusters).permute(0, 2, 1).reshape(m * n_clusters, n).float()
-    joint = (onehot @ onehot.t() / n).view(m, n_clusters, m, n_clusters).permute(0, 2, 1, 3).double()  # (M, M, K, K)
-    marginal = torch.diagonal(torch.diagonal(joint, dim1=0, dim2=1), dim1=0, dim2=1)  # (M, K)
-    h = -torch.xlogy(marginal, marginal).sum(1)
-    mutual = torch.xlogy(joint, joint).sum((2, 3)) + h.unsqueeze(0) + h.unsqueeze(1)
-    scale = torch.sqrt(h.unsqueeze(0) * h.unsqueeze(1))
-    # Two members that put everything into one cluster agree fully, though both entropies are 0.
-    nmi = torch.where(
-        scale > 1e-12, mutual / scale.clamp_min(1e-12), ((h.unsqueeze(0) + h.unsqueeze(1)) < 1e-12).double()
-    )
-    pairs = nmi[torch.triu_indices(m, m, offset=1).unbind()]
+    h = _entropies(votes)
+    rows = []
+    for i in range(m - 1):
+        h_i, h_j = h[i], h[i + 1 :]
+        mutual = h_i + h_j - _entropies(votes[i] * n_clusters + votes[i + 1 :])
+        scale = torch.sqrt(h_i * h_j)
+        # Two members that put everything into one cluster agree fully, though both entropies are 0.
+        single = (h_i + h_j < 1e-12).double()
+        rows.append(torch.where(scale > 1e-12, mutual / scale.clamp_min(1e-12), single))
+    pairs = torch.cat(rows)
     return float(pairs.mean()), float(pairs.std(unbiased=False))
+
+
+def _entropies(labels: Tensor) -> Tensor:
+    """The entropy of each row's labels, (R, N) -> (R,), from the lengths of the runs in the sorted row."""
+    n = labels.shape[1]
+    ordered = labels.sort(dim=1).values
+    begins = torch.ones_like(ordered, dtype=torch.bool)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    places = begins.flatten().nonzero()[:, 0]  # a run never crosses rows: each row begins one
+    lengths = torch.diff(places, append=places.new_tensor([begins.numel()])).double()
+    sums = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
+    sums.index_add_(0, places // n, torch.xlogy(lengths, lengths))
+    return math.log(n) - sums / n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ MAX_POINTS = 10_000
 SEED = 0
 _EARLY, _LATE = 250, 500  # openTSNE's own numbers of iterations
 _FEWEST_FOR_TSNE = 10
+_FEWEST_FOR_THREADS = 2_000
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,18 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         n_iter=_LATE,
         random_state=SEED,
         initialization="pca",
-        n_jobs=-1,
+        n_jobs=_threads(len(points)),
         callbacks=tick,
         callbacks_every_iters=25,
     )
     # 50 axes hold what neighbourhoods of cluster embeddings need and make the search several times faster
     fitted = tsne.fit(_principal(points, min(50, *points.shape)))
     return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:g}, seed {SEED}"
+
+
+def _threads(n: int) -> int:
+    # openTSNE's threads wait for each other by spinning: on a busy machine two are ten times slower than one.
+    return 1 if n < _FEWEST_FOR_THREADS else max(1, (os.cpu_count() or 1) // 2)
 
 
 def _principal(points: NDArray[np.float64], k: int) -> NDArray[np.float64]:

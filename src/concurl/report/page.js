@@ -96,7 +96,6 @@ const viewer = (() => {
     picture.hidden = !source;
     picture.alt = pathOf(row);
     if (source) picture.src = source;
-    picture.onload = () => { picture.style.maxWidth = `${4 * picture.naturalWidth}px`; }; // a sprite blown up further is only blur
     else picture.removeAttribute("src");
     const facts = { Confidence: three(data.confidence[row]), Margin: three(data.margin[row]), Agreement: three(data.agreement[row]), "Outlier score": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
     $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
@@ -108,6 +107,8 @@ const viewer = (() => {
     }));
     $("viewer-back").hidden = $("viewer-on").hidden = around.length < 2;
   };
+  // a sprite blown up further would be nothing but blur
+  picture.addEventListener("load", () => { picture.style.maxWidth = `${4 * picture.naturalWidth}px`; });
   const turn = (step) => { at = (at + step + around.length) % around.length; show(); };
   $("viewer-back").addEventListener("click", () => turn(-1));
   $("viewer-on").addEventListener("click", () => turn(1));

@@ -50,7 +50,10 @@ def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Ten
             rows, columns = (
                 _centre(n, n * edge // min(height, width), image_size, images.device) for n in (height, width)
             )
-            x = augment.resample(x, rows, columns)
+            if x.device.type == "cpu":  # its float32 products round by an image's place in the batch; a label must not
+                x = augment.resample(x.double(), rows.double(), columns.double()).float()
+            else:
+                x = augment.resample(x, rows, columns)
         x = augment.normalise(x)
         return augment.sobel(x) if sobel else x
 
