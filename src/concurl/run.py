@@ -86,7 +86,9 @@ def fit(
     trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
     scores = None
     if labels is not None:
-        scores = evaluate(partitions(assignment, config.n_clusters, clustered=config.clusters), labels)
+        device = trainer.arithmetic.device
+        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
+        scores = evaluate(found, labels)
     result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
     if folder is not None:
         write_result(folder, images, result, minutes=(time.monotonic() - begun) / 60)

@@ -48,7 +48,9 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> Any:
+    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, keep: bool = False) -> Any:
+        if not keep and self.driver.current_url.startswith("file:"):
+            self.js("localStorage.clear()")  # pages from disk share it
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -114,7 +114,7 @@ def test_the_policy_holds_even_against_injected_markup(browser: Browser, run: Ru
     browser.open(bare)
     browser.js(attack)
     until(lambda: {"/img", "/frame", "/css", "/fetch"} <= set(hits))  # without the policy it all goes through
-    assert browser.js("return window.pwned") == 2
+    assert browser.js("return window.pwned")
     hits.clear()
     browser.open(run.folder / "report.html")
     browser.js(attack)
@@ -360,11 +360,10 @@ def test_the_theme_follows_the_system_and_the_button_and_lasts(browser: Browser,
     button.click()
     assert browser.js(ground) == light
     assert button.get_attribute("aria-pressed") == "false"
-    browser.open(file, dark=True)
+    browser.open(file, dark=True, keep=True)
     assert browser.js(ground) == light  # the choice outlives the page
     page.find_element(By.ID, "theme").click()
     assert browser.js(ground) == dark
-    browser.js("localStorage.clear()")
 
 
 CONTRAST = """
@@ -376,7 +375,7 @@ const rgba = (css) => {
   return [...ink.getImageData(0, 0, 1, 1).data];
 };
 const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-const light = ([r, g, b]) => [r, g, b].map((v) => linear(v / 255)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
 const weak = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {

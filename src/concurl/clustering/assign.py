@@ -74,7 +74,7 @@ def finish(
         scores = x.double() @ centres.double().t()
         u = streaming_scalings(lambda: [scores], config.epsilon)
     else:
-        centres, _ = spherical_kmeans(x, K, seed=config.seed)
+        centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()
         u = torch.zeros(K)
         if x.shape[1] != config.embedding_dim:  # the members see v_xi, which may have another dimension than z
             dim = min(config.projection_dim, x.shape[1])

@@ -20,7 +20,9 @@ Labels = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
 
 
-def partitions(assignment: Assignment, n_clusters: int, *, clustered: bool, seed: int = 0) -> dict[str, Labels]:
+def partitions(
+    assignment: Assignment, n_clusters: int, *, clustered: bool, seed: int = 0, device: torch.device | None = None
+) -> dict[str, Labels]:
     """Every partition a run offers: by codes, by p, by the soft vote, and k-means on each branch that was kept.
 
     `clustered` is False for BYOL alone: its prototypes were never trained.
@@ -29,7 +31,8 @@ def partitions(assignment: Assignment, n_clusters: int, *, clustered: bool, seed
     if clustered:
         found = {"codes": assignment.labels, "p": assignment.p_labels, "vote": assignment.vote_labels}
     for name, values in assignment.branches.items():
-        found[f"kmeans_{name}"] = spherical_kmeans(torch.from_numpy(values), n_clusters, seed=seed)[1].numpy()
+        x = torch.from_numpy(values).to(device)
+        found[f"kmeans_{name}"] = spherical_kmeans(x, n_clusters, seed=seed)[1].cpu().numpy()
     return found
 
 

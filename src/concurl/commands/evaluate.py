@@ -35,6 +35,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{about['source']} has no labels of its own; give them with --labels FILE.csv")
     trained = run.model_of(given.run, given.device)
     assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
-    found = partitions(assignment, config.n_clusters, clustered=config.clusters)
+    device = trained.model.prototypes.device
+    found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
     return 0
