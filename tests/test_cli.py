@@ -117,7 +117,10 @@ def test_the_papers_four_settings_run_on_digits(weights: str, capsys: pytest.Cap
         assert f"{scores['kmeans_v_xi']['acc']:.3f}" in capsys.readouterr().out
 
 
-def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "stop", [3, 5, 6, 8]
+)  # of nine steps: at the end of an epoch and within, before and after clustering
+def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
     from concurl.training.trainer import Trainer
 
     more = ["--epochs", "3", "--queue-size", "8", "--codes-from", "target", "--checkpoint-minutes", "0"]
@@ -131,7 +134,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pyte
     def stop_in_the_middle(self: Trainer) -> None:
         save(self)
         steps["taken"] += 1
-        if steps["taken"] == 5:  # within the second epoch
+        if steps["taken"] == stop:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Trainer, "save", stop_in_the_middle)

@@ -102,9 +102,9 @@ def test_a_falling_loss_a_divided_ensemble_and_warnings_are_for_a_look(healthy: 
     assert titles(facts, "watch") == [
         "The ensemble is divided",
         "The loss was still falling",
-        "Warning during the run",
+        "A warning during the run",
     ]
-    assert judge(facts).checks[2].text == "only 3 clusters are used"
+    assert judge(facts).checks[2].text == "Only 3 clusters are used"
 
 
 def test_many_skipped_files_are_for_a_look(healthy: RunFacts) -> None:

@@ -51,7 +51,8 @@ def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
     looks = (_losses, _balance, _members, _spread, _progress, _files)
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
-        Check("watch", "Warning during the run", shown(text)) for text in facts.summary.get("warnings") or ()
+        Check("watch", "A warning during the run", _sentence(shown(text)))
+        for text in facts.summary.get("warnings") or ()
     )
     checks = tuple(sorted(checks, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}
@@ -70,6 +71,10 @@ def percent(share: float) -> str:
     if 0.99 < share < 1:
         return "over 99%"
     return f"{100 * share:.0f}%"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _count(n: int, what: str) -> str:
@@ -131,7 +136,7 @@ def _losses(facts: RunFacts) -> Check | None:
     if not ends:
         return Check("good", "Losses are finite", "No clustering loss was logged.")
     worst = max(ends)
-    numbers = f"{worst:.2f} at the end, ln {facts.n_clusters} = {level:.2f} being the level of pure guessing"
+    numbers = f"{worst:.2f} at the end, ln\u00a0{facts.n_clusters} = {level:.2f} being the level of pure guessing"
     if worst > STUCK * level:
         return Check(
             "bad",

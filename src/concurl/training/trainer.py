@@ -111,7 +111,7 @@ class Trainer:
         order = order[(first - epoch * self.steps_per_epoch) * c.batch_size : self.steps_per_epoch * c.batch_size]
         settings = self.schedule.table(first, end).to(device)
         numbers = torch.arange(first, end, device=device)
-        started, clock = time.monotonic(), self.step
+        started = time.monotonic()
 
         for index, (images, ids) in enumerate(self.feed.batches(order, c.batch_size)):
             if self.step == self.schedule.cluster_step:
@@ -120,12 +120,16 @@ class Trainer:
             self.totals += self.take_step(images, ids, numbers[index], settings[index], clustering)
             self.step += 1
             progress.advance(1)
-            self._save_if_due()
+            if self.step < end:
+                self._save_if_due()
 
-        row = self._row(epoch, (self.step - clock) * c.batch_size / (time.monotonic() - started))
+        row = self._row(epoch)
+        row["images_per_second"] = round((end - first) * c.batch_size / (time.monotonic() - started), 1)
+        self._look(row)
         self.totals.zero_()
         self.metrics.append(row)
         self.health.look(row)
+        self._save_if_due()  # only now: a checkpoint at the end of an epoch must know that its row is written
 
     @torch.no_grad()
     def _start_clustering(self) -> None:
@@ -146,7 +150,7 @@ class Trainer:
                 log.info("k-means where clustering begins: %s", ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
         self.queue.fill(normalize(online.z if c.codes_from == "online" else target.z, dim=1))
 
-    def _row(self, epoch: int, images_per_second: float) -> dict[str, Any]:
+    def _row(self, epoch: int) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""
         steps = self.step - epoch * self.steps_per_epoch
         loss, l1, l2, l3 = (self.totals / steps).tolist()
@@ -157,7 +161,7 @@ class Trainer:
                 "lower learning_rate or set precision to float32, and resume from it"
             )
         now = self.schedule.at(self.step - 1)
-        row: dict[str, Any] = {
+        return {
             "epoch": epoch,
             "step": self.step,
             "minutes": round(self._minutes(), 3),
@@ -167,12 +171,13 @@ class Trainer:
             "l3": l3 if clustering and self.config.gamma > 0 else None,
             "learning_rate": now.learning_rate,
             "tau_b": now.tau_b,
-            "images_per_second": round(images_per_second, 1),
         }
+
+    def _look(self, row: dict[str, Any]) -> None:
+        """Add what the monitor sees, every few epochs and at the end."""
         last = self.step == self.schedule.total_steps
-        if last or (epoch + 1) % self.config.monitor_every == 0:
-            row.update(self.monitor.look(self.model, clustering))
-        return row
+        if last or (row["epoch"] + 1) % self.config.monitor_every == 0:
+            row.update(self.monitor.look(self.model, self.step > self.schedule.cluster_step))
 
     # ---- stopping and going on --------------------------------------------------------------------------
 
