@@ -47,9 +47,7 @@ def test_gray(source: Any) -> None:
 
 
 def test_half_precision_and_truth() -> None:
-    assert (
-        np.abs(read_source(torch.from_numpy(IMAGES / 255).bfloat16()).images - FIRST.astype(int)).max() <= 1
-    )
+    assert np.abs(read_source(torch.from_numpy(IMAGES / 255).bfloat16()).images - FIRST.astype(int)).max() <= 1
     assert set(np.unique(read_source(GRAY > 100).images)) == {0, 255}
 
 

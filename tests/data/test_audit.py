@@ -61,9 +61,7 @@ def tree_hash(root: Path) -> str:
     for folder, _, files in sorted(os.walk(os.fsencode(root))):
         for path in [folder, *(os.path.join(folder, name) for name in sorted(files))]:
             found = os.lstat(path)
-            digest.update(
-                path + repr((found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)).encode()
-            )
+            digest.update(path + repr((found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)).encode())
             if os.path.isfile(path):
                 digest.update(Path(os.fsdecode(path)).read_bytes())
     return digest.hexdigest()
@@ -175,9 +173,7 @@ def test_no_torch(tmp_path: Path) -> None:
         "import sys; from concurl.data.audit import audit, summarise\n"
         "print(summarise(audit(sys.argv[1])).statuses['ok'], 'torch' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == "1 False\n"
 
 

@@ -135,9 +135,7 @@ def test_read_files(tmp_path: Path) -> None:
     paths = sorted(root.rglob("*.png"), reverse=True)
     shutil.copy(paths[0], root / "copy.png")
     found = read_files([*paths, root / "copy.png"], 48, root=root, cache=tmp_path / "cache", workers=0)
-    assert list(found.names) == sorted(
-        path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"]
-    )
+    assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"])
     assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
     assert not found.skipped
 

@@ -78,9 +78,7 @@ def mend(photos: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, touch, add, remove, rename, mend])
-def test_any_change_makes_a_new_pack_in_place_of_the_old(
-    photos: Path, change: Callable[[Path], None]
-) -> None:
+def test_any_change_makes_a_new_pack_in_place_of_the_old(photos: Path, change: Callable[[Path], None]) -> None:
     read(photos)
     change(photos)
     found = read(photos)
@@ -136,11 +134,30 @@ def test_an_interrupted_packing_leaves_nothing(photos: Path) -> None:
     assert open_pack(slot) is None
 
 
+def test_old_rows_never_stand_beside_new_pixels(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between its two renames, after which the folder becomes what it was before."""
+    read(photos)
+    content, times = (photos / "03.png").read_bytes(), os.stat(photos / "03.png").st_mtime_ns
+    rewrite(photos)
+    replace = os.replace
+
+    def stop_before_rows(old: Path, new: Path) -> None:
+        if new.suffix == ".jsonl":
+            raise KeyboardInterrupt
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop_before_rows)
+        with pytest.raises(KeyboardInterrupt):
+            read(photos)
+    (photos / "03.png").write_bytes(content)
+    os.utime(photos / "03.png", ns=(times, times))
+    found = read(photos)
+    assert np.array_equal(found.images, read_source(photos, 32, cache=photos.parent / "other").images)
+
+
 def pack_and_kill(photos: Path, seconds: float) -> None:
-    script = (
-        "import sys; from concurl.data.sources import read_source\n"
-        "read_source(sys.argv[1], 32, cache=sys.argv[2])"
-    )
+    script = "import sys; from concurl.data.sources import read_source\nread_source(sys.argv[1], 32, cache=sys.argv[2])"
     command = [sys.executable, "-c", script, str(photos), str(photos.parent / "cache")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         time.sleep(seconds)

@@ -36,6 +36,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "1": "\u202eedis",
         "2": '"quoted"',
         "3": "\ud800lone",
+        "4": "x" * 200,
+        "5": "long " * 40,
     }
     (made.folder / "names.json").write_text(json.dumps(names))
     write_report(made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"])

@@ -161,8 +161,8 @@ def _balance(facts: RunFacts) -> Check:
         parts = [f"{_count(empty, 'cluster')} empty"] * bool(empty)
         parts += [f"{_count(small, 'cluster')} under a tenth of an even share"] * bool(small)
         return Check("watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups.")
-    ratio = f"The largest is {sizes.max() / max(1, sizes.min()):.1f} times the smallest."
-    return Check("good", "Sizes are balanced", f"No cluster is empty, none holds most images. {ratio}")
+    ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
+    return Check("good", "No empty or dominant cluster", ratio)
 
 
 def _members(facts: RunFacts) -> Check | None:

@@ -1,0 +1,74 @@
+"""Batches: a function of seed and epoch, the same from memory and from disk."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from concurl.data.batches import epoch_order, sample
+from concurl.data.feed import Resident, Streaming, make_feed
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (50, 3, 6, 6), dtype=np.uint8)
+
+
+def test_an_epoch_is_a_permutation_that_only_seed_and_epoch_decide() -> None:
+    torch.manual_seed(1)
+    first = epoch_order(3, 7, 1000)
+    torch.manual_seed(2)
+    np.random.seed(5)  # noqa: NPY002 (the point is that it does not matter)
+    assert torch.equal(epoch_order(3, 7, 1000), first)
+    assert torch.equal(first.sort().values, torch.arange(1000))
+    assert not torch.equal(epoch_order(3, 8, 1000), first)
+    assert not torch.equal(epoch_order(4, 7, 1000), first)
+
+
+def test_a_sample_is_fixed_ascending_and_without_repetition() -> None:
+    chosen = sample(0, 1000, 100)
+    assert torch.equal(chosen, sample(0, 1000, 100))
+    assert torch.equal(chosen, chosen.unique())
+    assert len(chosen) == 100
+    assert torch.equal(sample(0, 5, 100), torch.arange(5))
+    assert not torch.equal(chosen, epoch_order(0, 0, 1000)[:100].sort().values)
+
+
+@pytest.mark.parametrize("kind", [Resident, Streaming])
+def test_full_batches_in_order_with_their_own_images(kind: type, images: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "pack.npy"
+    np.save(path, images)
+    feed = kind(np.load(path, mmap_mode="r"), CPU)
+    order = epoch_order(0, 0, 50)
+    batches = list(feed.batches(order, 8))
+    assert len(batches) == 6  # two images are left over
+    assert torch.equal(torch.cat([ids for _, ids in batches]), order[:48])
+    for pixels, ids in batches:
+        np.testing.assert_array_equal(pixels.numpy(), images[ids.numpy()])
+
+
+def test_a_reader_that_is_left_or_fails_ends(images: np.ndarray) -> None:
+    feed = Streaming(images, CPU)
+    batches = feed.batches(epoch_order(0, 0, 50), 4)
+    next(batches)
+    batches.close()
+    assert not [t for t in threading.enumerate() if t.name == "concurl-reader"]
+    with pytest.raises(IndexError):
+        list(feed.batches(torch.tensor([0, 99]), 2))
+    assert not [t for t in threading.enumerate() if t.name == "concurl-reader"]
+
+
+def test_what_does_not_fit_is_streamed(images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pack.npy"
+    np.save(path, images)
+    mapped = np.load(path, mmap_mode="r")
+    monkeypatch.setattr("concurl.data.feed._free_host_memory", lambda: images.nbytes)
+    assert isinstance(make_feed(mapped, CPU), Streaming)
+    monkeypatch.setattr("concurl.data.feed._free_host_memory", lambda: 10 * images.nbytes)
+    assert isinstance(make_feed(mapped, CPU), Resident)

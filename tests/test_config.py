@@ -1,0 +1,114 @@
+"""Options: checked when made, written and read without loss, settled by rules that see no name."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+
+import pytest
+
+from concurl.config import Config
+from concurl.errors import UserError
+from concurl.options import config_help
+from concurl.recipes import RECIPES, SetFacts, recipe, settle
+
+CIFAR = SetFacts(n_images=60_000, height=32, width=32, gray=False, gpu=True)
+
+
+def test_the_defaults_are_the_papers() -> None:
+    c = Config()
+    assert (c.encoder, c.optimizer, c.learning_rate, c.batch_size, c.epochs) == ("resnet34", "adam", 5e-4, 256, 500)
+    assert (c.alpha, c.beta, c.gamma) == (1, 1, 1)
+    assert (c.tau, c.tau_b, c.n_transforms, c.projection_dim) == (0.1, 0.99, 100, 64)
+    assert (c.projector_hidden, c.projector_dim, c.cluster_hidden, c.embedding_dim) == (4096, 256, 2048, 256)
+    assert (c.codes_from, c.queue_size, c.cluster_start, c.prototype_init) == ("online", 0, 0, "random")
+
+
+@pytest.mark.parametrize(
+    ("name", "K", "epochs", "batch", "size"),
+    [
+        ("paper-cifar10", 10, 500, 256, 32),
+        ("paper-cifar100-20", 20, 500, 256, 32),
+        ("paper-stl10", 10, 1000, 128, 96),
+        ("paper-imagenet10", 10, 500, 128, 224),
+        ("paper-imagenet-dogs", 15, 500, 128, 224),
+    ],
+)
+def test_the_papers_recipes_say_what_the_paper_says(name: str, K: int, epochs: int, batch: int, size: int) -> None:
+    c = recipe(name)
+    assert (c.n_clusters, c.epochs, c.batch_size, c.image_size, c.preset) == (K, epochs, batch, size, "natural")
+    different = {f.name for f in dataclasses.fields(c) if getattr(c, f.name) != getattr(Config(), f.name)}
+    assert different <= {"n_clusters", "epochs", "batch_size", "image_size", "preset", "stem"}
+
+
+def test_every_recipe_has_its_contract() -> None:
+    for name, make in RECIPES.items():
+        assert "concurl" in (inspect.getdoc(make) or ""), name
+
+
+def test_json_round_trip_and_older_files(tmp_path: Path) -> None:
+    config = recipe("modern").replace(seed=7)
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json())
+    assert Config.from_json(path) == config
+    path.write_text('{"epochs": 3}')  # a version that knew one option only
+    assert Config.from_json(path) == Config(epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"epochs": 0}, "epochs=0"),
+        ({"epochs": 1.5}, "whole number"),
+        ({"epochs": True}, "epochs=True"),
+        ({"tau": float("nan")}, "tau=nan"),
+        ({"tau": "0.1"}, "tau='0.1'"),
+        ({"encoder": "vgg"}, "resnet18"),
+        ({"n_clusters": None}, "a value is needed"),
+        ({"blur_kernel": 4}, "odd"),
+        ({"alpha": 0, "beta": 0, "gamma": 0}, "at least one loss"),
+        ({"projection_dim": 300}, "embedding_dim=256"),
+        ({"head_init": "projector"}, "cluster_hidden=2048"),
+        ({"epoch": 3}, "did you mean epochs?"),
+    ],
+)
+def test_wrong_values_are_named_when_a_config_is_made(changes: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError) as error:
+        Config().replace(**changes)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_option_has_help() -> None:
+    told = {name: text for group in config_help().values() for name, text in group.items()}
+    assert list(told) == [field.name for field in dataclasses.fields(Config)]
+    assert all(len(text) > 10 for text in told.values())
+
+
+def test_settling_leaves_nothing_open_and_says_why() -> None:
+    config, said = settle(recipe("modern"), CIFAR)
+    assert (config.image_size, config.stem, config.preset, config.encoder) == (32, "small", "small", "resnet18")
+    assert (config.batch_size, config.epochs) == (512, 600)
+    assert {line.split(" ")[0] for line in said} == {"image_size", "stem", "preset", "encoder", "batch_size", "epochs"}
+    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr"}  # None is a value of theirs
+    left = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
+    assert left <= optional
+
+
+@pytest.mark.parametrize("n", [2, 5, 30, 200, 1797, 5000, 10**6])
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("side", [8, 28, 96, 146, 256])
+def test_settling_works_for_any_set(n: int, gpu: bool, side: int) -> None:
+    config, _ = settle(recipe("modern").replace(n_clusters=2), SetFacts(n, side, side + 7, gray=side == 28, gpu=gpu))
+    assert config.batch_size is not None
+    assert 2 <= config.batch_size <= n
+    assert config.preset == ("gray" if side == 28 else "small" if side <= 64 else "natural")
+    assert config.image_size == {146: 128, 256: 224}.get(side, side)
+
+
+def test_given_values_are_never_settled_over() -> None:
+    given = recipe("modern").replace(epochs=3, batch_size=100, encoder="resnet50", preset="free")
+    config, said = settle(given, CIFAR)
+    assert (config.epochs, config.batch_size, config.encoder, config.preset) == (3, 100, "resnet50", "free")
+    assert not any(line.startswith(("epochs", "batch_size", "encoder", "preset")) for line in said)
