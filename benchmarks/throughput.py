@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 from concurl.config import Config
 from concurl.objective.ensemble import log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
-from concurl.training.graph import CapturedStep, compile_step
+from concurl.training.graph import CapturedStep, CompiledStep
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
 from concurl.views.views import Views
@@ -91,7 +91,9 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
     trainer.model.train()
     step: Any = trainer.take_step
     if form in ("ceiling", "peer"):
-        plain = step.step if isinstance(step, CapturedStep) else step
+        plain = step
+        while isinstance(plain, CapturedStep | CompiledStep):
+            plain = plain.step
         kind = Ceiling if form == "ceiling" else Peer
         views: Any = Views(config)
         if form == "ceiling":
@@ -99,8 +101,7 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
             views = lambda images, ids, number: (still[0], still[1])  # noqa: E731
         step = kind(config, plain.model, plain.optimizer, plain.A, plain.queue, views, plain.autocast)
         if form == "ceiling" and GPU and config.compile == "on":
-            step.losses = torch.compile(step.losses, dynamic=False)
-            step = CapturedStep(step)
+            step = CapturedStep(CompiledStep(step))
     resident = torch.from_numpy(images).to(device)
     order = torch.randperm(len(images), device=device)
     settings = trainer.schedule.table(0, 1).to(device)[0]

@@ -32,7 +32,8 @@ class Arithmetic:
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
     def compiled(self, total_steps: int) -> bool:
-        return self.compile == "on" or (self.compile == "auto" and total_steps >= WORTH_COMPILING)
+        worth = self.device.type == "cuda" and total_steps >= WORTH_COMPILING
+        return self.compile == "on" or (self.compile == "auto" and worth)
 
     def __str__(self) -> str:
         gpu = self.device.type == "cuda"

@@ -1,8 +1,9 @@
-"""The fast form of a step on a GPU: compiled kernels, and the whole step replayed as one CUDA graph."""
+"""The fast forms of a step: kernels fused by torch.compile, and the whole step replayed as one CUDA graph."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,23 +12,47 @@ from concurl.training.step import Step
 
 log = logging.getLogger("concurl")
 
+TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
+"""(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
+
 WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
 
 
-def compile_step(step: Step) -> None:
-    """Let torch.compile fuse the views and the losses, forward and backward."""
-    step.views = torch.compile(step.views, dynamic=False)
-    step.losses = torch.compile(step.losses, dynamic=False)  # type: ignore[method-assign]
+class CompiledStep:
+    """A Step whose views and losses, forward and backward, torch.compile has fused; plain again if that fails."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._plain: tuple[object, object] | None = (step.views, step.losses)
+        self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
+        step.views = torch.compile(step.views, dynamic=False)
+        step.losses = torch.compile(step.losses, dynamic=False)  # type: ignore[method-assign]
+
+    def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
+        if self._plain is None or clustering in self._proven:
+            return self.step(images, ids, number, settings, clustering)
+        try:
+            losses = self.step(images, ids, number, settings, clustering)
+            self._proven.add(clustering)
+            return losses
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers fail in many classes, forward and backward
+            log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
+            self.step.views, self.step.losses = self._plain  # type: ignore[assignment, method-assign]
+            self._plain = None
+            self.step.optimizer.zero_grad()
+            return self.step(images, ids, number, settings, clustering)
 
 
 class CapturedStep:
-    """A Step that is recorded once and then replayed: one launch instead of hundreds.
+    """A step that is recorded once and then replayed: one launch instead of hundreds.
 
     The first steps, and the first after clustering begins (the step changes its form there), are taken plainly;
     they are ordinary steps of training. Recording itself executes nothing.
     """
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: TakeStep) -> None:
         self.step = step
         self._form: bool | None = None
         self._plain_steps = 0

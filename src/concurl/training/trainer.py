@@ -24,7 +24,7 @@ from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
-from concurl.training.graph import CapturedStep, compile_step
+from concurl.training.graph import CapturedStep, CompiledStep, TakeStep
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
@@ -226,11 +226,11 @@ class Trainer:
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
 
-    def _fast_form(self, step: Step) -> Step | CapturedStep:
-        if self.arithmetic.device.type != "cuda" or not self.arithmetic.compiled(self.schedule.total_steps):
+    def _fast_form(self, step: Step) -> TakeStep:
+        if not self.arithmetic.compiled(self.schedule.total_steps):
             return step
-        compile_step(step)
-        return CapturedStep(step)
+        compiled = CompiledStep(step)
+        return CapturedStep(compiled) if self.arithmetic.device.type == "cuda" else compiled
 
 
 def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
