@@ -103,8 +103,11 @@ def test_settling_works_for_any_set(n: int, gpu: bool, side: int) -> None:
     config, _ = settle(recipe("modern").replace(n_clusters=2), SetFacts(n, side, side + 7, gray=side == 28, gpu=gpu))
     assert config.batch_size is not None
     assert 2 <= config.batch_size <= n
-    assert config.preset == ("gray" if side == 28 else "small" if side <= 64 else "natural")
-    assert config.image_size == {146: 128, 256: 224}.get(side, side)
+    own = {146: 128, 256: 224}.get(side, side)
+    size = own if gpu else min(own, 64)
+    assert config.image_size == size
+    assert config.preset == ("gray" if side == 28 else "small" if size <= 64 else "natural")
+    assert config.encoder == ("resnet18" if gpu else "tiny" if size <= 32 else "light")
 
 
 def test_given_values_are_never_settled_over() -> None:

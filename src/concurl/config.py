@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from concurl.errors import UserError
 
-EncoderName = Literal["resnet18", "resnet34", "resnet50", "tiny"]
+EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
 
 
@@ -62,7 +62,7 @@ class Config:
 
     # ---- the network ------------------------------------------------------------------------------------
     encoder: EncoderName | None = "resnet34"
-    """[f] Encoder. tiny is a two-stage ResNet of width 32 for digits and laptops. None: from image size and device."""
+    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny a two-stage one. None: from image size and device."""
     stem: Literal["large", "small"] | None = None
     """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size."""
     projector_hidden: int = 4096

@@ -139,6 +139,9 @@ def recipe(name: str) -> Config:
 # ---- what a Config leaves open is settled from the images ---------------------------------------------------
 
 
+CPU_SIZE = 64  # pixels; a CPU takes larger images at this size unless told otherwise
+
+
 @dataclass(frozen=True)
 class SetFacts:
     """What the rules look at: never a name, never a label."""
@@ -163,15 +166,16 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     n, side = facts.n_images, min(facts.height, facts.width)
     if config.n_clusters > n:
         raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images; ask for fewer clusters")
-    choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), "the images' own size")
+    own = max(8, side if side <= 128 else round(side * 224 / 256))
+    choose("image_size", own if facts.gpu else min(own, CPU_SIZE), "the images' own size" if facts.gpu else "a CPU")
     size = config.image_size
     assert size is not None
-    choose("stem", "small" if size <= 64 else "large", f"views are {size} px")
+    choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"views are {size} px")
     gray = facts.gray and size <= 32
     reason = "small images without colour" if gray else f"views are {size} px"
     choose("preset", "gray" if gray else "small" if size <= 64 else "natural", reason)
-    tiny = not facts.gpu and size <= 48
-    choose("encoder", "tiny" if tiny else "resnet18", "a GPU" if facts.gpu else f"a CPU and views of {size} px")
+    light = "tiny" if size <= 32 else "light"
+    choose("encoder", "resnet18" if facts.gpu else light, "a GPU" if facts.gpu else f"a CPU and views of {size} px")
     # At least a dozen steps an epoch: too few updates, and the clusters set before the features have formed.
     batch = 16
     while batch < 512 and batch * 2 <= n / 12:
@@ -182,11 +186,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
         raise UserError(
             f"batch_size={config.batch_size} is larger than the set of {n} images; set --batch-size {n} or less"
         )
-    # As many image passes as give 600 epochs of 60,000 images on a GPU; a CPU gets what it can do in an hour or so.
-    passes = 36_000_000 if facts.gpu else 400_000
-    choose(
-        "epochs",
-        int(min(1000 if facts.gpu else 200, max(20, passes // n))),
-        f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}",
-    )
+    # As many image passes as give 600 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
+    passes, most = (36_000_000, 1000) if facts.gpu else (150_000 if size > 32 else 400_000, 200)
+    choose("epochs", min(most, max(20, passes // n)), f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}")
     return config, said

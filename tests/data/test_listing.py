@@ -192,6 +192,7 @@ MEMBERS = [
     ("1.json", b"{}"),
     ("1.cls", b"3"),
     ("../../evil.jpg", b"x"),
+    ("/x.jpg", b"x"),
 ]
 
 
@@ -199,16 +200,17 @@ def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
     shard(tmp_path / "s-0.tar", MEMBERS)
     fill(tmp_path, ["s-0.png", "t.png"])
     found = list_source(tmp_path)
-    assert names(found) == ["s-0.png", "s-0.tar/../../evil.jpg", "s-0.tar/1.png", "s-0.tar/b/2.jpg", "t.png"]
-    assert found[1].fault == "its name leaves the archive"
-    for entry, content in ((found[2], b"one"), (found[3], b"two")):
+    inside = ["s-0.tar/../../evil.jpg", "s-0.tar//x.jpg", "s-0.tar/1.png", "s-0.tar/b/2.jpg"]
+    assert names(found) == ["s-0.png", *inside, "t.png"]
+    assert found[1].fault == found[2].fault == "its name leaves the archive"
+    for entry, content in ((found[3], b"one"), (found[4], b"two")):
         with open(entry.path(found.root), "rb") as file:
             file.seek(entry.start)
             assert file.read(entry.size) == content
     for source in (tmp_path / "s-0.tar", str(tmp_path / "*.tar"), [tmp_path / "s-0.tar"]):
-        assert names(list_source(source)) == names(found)[1:4]
-    inside = list_files([tmp_path], root=tmp_path.parent)
-    assert inside[2].path(inside.root) == str(tmp_path / "s-0.tar")
+        assert names(list_source(source)) == inside
+    below = list_files([tmp_path], root=tmp_path.parent)
+    assert below[3].path(below.root) == str(tmp_path / "s-0.tar")
 
 
 def test_damaged_shards(tmp_path: Path) -> None:

@@ -103,12 +103,8 @@ def _check_range(block: NDArray[np.float32], start: int) -> None:
     finite = np.isfinite(block)
     if not finite.all():
         image = start + int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
-        raise UserError(
-            f"image {image} of the array holds NaN or infinity: leave it out, or use np.nan_to_num"
-        )
-    remedy = (
-        f"divide by {255 if high > 16 else high:g}" if low >= 0 else "subtract the least value, then divide"
-    )
+        raise UserError(f"image {image} of the array holds NaN or infinity: leave it out, or use np.nan_to_num")
+    remedy = f"divide by {255 if high > 16 else high:g}" if low >= 0 else "subtract the least value, then divide"
     raise UserError(f"an array of floats from {low:g} to {high:g}: values in [0, 1] are needed; {remedy}")
 
 
@@ -116,8 +112,6 @@ def _resized(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     result = np.empty((len(images), 3, side, side), np.uint8)
     for target, image in zip(result, images, strict=True):
         # (1 or 3, H, W) -> (H, W) or (H, W, 3)
-        picture = Image.fromarray(
-            np.ascontiguousarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
-        )
+        picture = Image.fromarray(np.ascontiguousarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)))
         target[:] = np.asarray(resized(picture, side).convert("RGB")).transpose(2, 0, 1)
     return result

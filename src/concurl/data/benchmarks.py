@@ -213,9 +213,7 @@ def _find_form(name: str, directory: Path) -> tuple[Path, Form]:
     raise _missing(name, directory, looked)
 
 
-def _find_folder(
-    name: str, directory: Path, folders: Sequence[str], holds: Callable[[Path], bool], mark: str
-) -> Path:
+def _find_folder(name: str, directory: Path, folders: Sequence[str], holds: Callable[[Path], bool], mark: str) -> Path:
     for folder in folders:
         if holds(directory / folder):
             return directory / folder
@@ -229,9 +227,7 @@ def _missing(name: str, directory: Path, looked: Sequence[Path]) -> UserError:
     )
 
 
-def _open_files(
-    path: Path, form: Form, sizes: Mapping[str, tuple[int, int]]
-) -> Iterator[tuple[str, IO[bytes]]]:
+def _open_files(path: Path, form: Form, sizes: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, IO[bytes]]]:
     """The files of `sizes`, from the folder or straight from the archive: nothing is unpacked to disk."""
     if path.is_dir():
         for file in sizes:

@@ -106,9 +106,7 @@ def _images(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     except OSError as error:
-        raise UserError(
-            f"{folder}: cannot be listed ({error.strerror}); unpack the set again, whole"
-        ) from error
+        raise UserError(f"{folder}: cannot be listed ({error.strerror}); unpack the set again, whole") from error
 
 
 def _pairs(path: Path) -> dict[str, str]:

@@ -70,9 +70,7 @@ def list_source(source: PathLike | Iterable[PathLike], *, exclude: Iterable[Path
     return list_files([Path(os.path.expanduser(item)) for item in source], exclude=shut)
 
 
-def list_files(
-    paths: Sequence[Path], *, root: Path | None = None, exclude: Collection[Inode] = ()
-) -> Listing:
+def list_files(paths: Sequence[Path], *, root: Path | None = None, exclude: Collection[Inode] = ()) -> Listing:
     """The files themselves; a folder among them stands for all it holds."""
     if not paths:
         raise UserError("no paths were given: name a folder or at least one file")

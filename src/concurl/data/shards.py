@@ -28,9 +28,7 @@ def list_members(root: bytes, name: bytes) -> Iterator[Entry]:
     members: dict[bytes, Entry] = {}  # of two members with one name the later is valid, as in any tar
     fault = ""
     try:
-        with tarfile.open(
-            os.path.join(os.fsdecode(root), os.fsdecode(name)), "r:", errors="surrogateescape"
-        ) as tar:
+        with tarfile.open(os.path.join(os.fsdecode(root), os.fsdecode(name)), "r:", errors="surrogateescape") as tar:
             for member in tar:
                 tar.members = []  # type: ignore[attr-defined]  # or it remembers all of them
                 entry = _entry(shard, member)

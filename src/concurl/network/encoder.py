@@ -97,11 +97,11 @@ class ResNet(nn.Module):
 
 def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: int = 3) -> ResNet:
     """The encoder called `name`; in_channels is 2 after a Sobel filter."""
-    if name == "tiny":
-        return ResNet(BasicBlock, (1, 1), stem="small", in_channels=in_channels, width=32)
+    if name in ("tiny", "light"):  # not the paper's: what a CPU can train in minutes
+        depths = (1, 1) if name == "tiny" else (1, 1, 1, 1)
+        return ResNet(BasicBlock, depths, stem=stem, in_channels=in_channels, width=32)
     block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name == "resnet50" else BasicBlock
-    depths = (2, 2, 2, 2) if name == "resnet18" else (3, 4, 6, 3)
-    return ResNet(block, depths, stem=stem, in_channels=in_channels)
+    return ResNet(block, (2, 2, 2, 2) if name == "resnet18" else (3, 4, 6, 3), stem=stem, in_channels=in_channels)
 
 
 def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:
