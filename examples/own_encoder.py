@@ -10,6 +10,7 @@ Every model of timm keeps this contract, with weights or without:
 
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ class SmallNet(nn.Module):
         self.layers = nn.Sequential(
             *(
                 nn.Sequential(nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
-                for a, b in zip(widths, widths[1:], strict=False)
+                for a, b in pairwise(widths)
             )
         )
 

@@ -1,7 +1,7 @@
 """Shows the whole way for a folder of pictures: look through it, train, write a run's folder with a page.
 
-    python examples/own_folder.py PHOTOS -k 10 -o runs/photos
-    python examples/own_folder.py                # draws a folder of its own; about a minute on a laptop
+python examples/own_folder.py PHOTOS -k 10 -o runs/photos
+python examples/own_folder.py                # draws a folder of its own; about a minute on a laptop
 """
 
 import argparse
@@ -14,7 +14,7 @@ from PIL import Image
 from concurl.cli import main
 
 # A small network with small heads: what a CPU can train in a minute on small pictures.
-LAPTOP = "--recipe digits --image-size 16 --batch-size 32 --epochs 60 --overwrite".split()
+LAPTOP = ["--recipe", "digits", "--image-size", "16", "--batch-size", "32", "--epochs", "60", "--overwrite"]
 
 
 def draw_patterns(folder: Path, n: int = 240) -> Path:

@@ -1,6 +1,6 @@
 """Shows how to read a run's folder: sizes, the surest and the most doubtful pictures, neighbours of a picture.
 
-    python examples/read_results.py runs/photos        # needs nothing but numpy; with pandas it is shorter
+python examples/read_results.py runs/photos        # needs nothing but numpy; with pandas it is shorter
 """
 
 import csv

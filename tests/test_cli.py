@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -307,3 +308,12 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     assert text.count("(default:") >= len(fields(Config))
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
+
+
+@pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])
+def test_any_name_is_one_field_of_one_row(name: str) -> None:
+    from concurl.run import csv_text
+
+    text = csv_text(("path", "cluster"), [(name, 3), ("z.png", 4)])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["path", "cluster"], [name, "3"], ["z.png", "4"]]
+    assert "\r\n" not in text

@@ -195,11 +195,13 @@ def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return buffer.getvalue()
+    """Lines end in a newline; a name that holds one, or a carriage return, is quoted and stays one field."""
+    lines: list[str] = []
+    for row in (columns, *rows):
+        line = io.StringIO(newline="")
+        csv.writer(line, lineterminator="\r\n").writerow(row)  # told "\n" alone, it would leave "\r" unquoted
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 def write_text(path: Path, text: str) -> None:

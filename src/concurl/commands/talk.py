@@ -47,8 +47,7 @@ def open_again(about: dict[str, Any], image_size: int | None) -> Opened:
 def write_report(folder: Path, opened: Opened) -> Path:
     from concurl.report import write_report as write
 
-    log.info("making the page")
-    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes)
+    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes, progress=reader_progress())
 
 
 def reader_progress() -> Callable[[str, int, int], None]:
