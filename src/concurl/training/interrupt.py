@@ -1,9 +1,14 @@
-"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once."""
+"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once.
+
+Outside of the training loop there is nothing to finish, and both signals stop the work where it stands.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -15,6 +20,28 @@ class Interrupted(RunError):
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message, 128 + number)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, in the form of the other interruption: what cleans up after Ctrl-C cleans up after it too."""
+
+
+@contextmanager
+def termination_as_exception() -> Iterator[None]:
+    """SIGTERM raises Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped, half files removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # one is enough: a second must not break into the cleaning up
+    raise Terminated
 
 
 class SignalWatch:
