@@ -14,11 +14,38 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-OPTIONS = (
-    "--encoder tiny --image-size 16 --preset small --batch-size 8 --projector-hidden 16 --projector-dim 8 "
-    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --codes-from target "
-    "--cluster-start 0.3 --checkpoint-minutes 0.0005 --device cpu"
-).split()
+OPTIONS = [
+    "--encoder",
+    "tiny",
+    "--image-size",
+    "16",
+    "--preset",
+    "small",
+    "--batch-size",
+    "8",
+    "--projector-hidden",
+    "16",
+    "--projector-dim",
+    "8",
+    "--cluster-hidden",
+    "16",
+    "--embedding-dim",
+    "8",
+    "--projection-dim",
+    "4",
+    "--n-transforms",
+    "5",
+    "--queue-size",
+    "16",
+    "--codes-from",
+    "target",
+    "--cluster-start",
+    "0.3",
+    "--checkpoint-minutes",
+    "0.0005",
+    "--device",
+    "cpu",
+]
 RESULTS = ("assignments.csv", "embeddings.npy", "model/model.safetensors", "model/model.json", "summary.json")
 
 

@@ -50,6 +50,7 @@ def torture(where: Path, warm: Warm, *, signals: int, seed: int) -> Tally:
         code = run.end()
         if not in_time or code == 0:
             assert code == 0, run.stderr
+            assert run.ended - sent < 1, f"{number!r} was lost ({stage}): {run.stderr}"
             tally.too_late += 1
             continue
         assert code == CODES[number], (stage, run.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -29,6 +30,7 @@ def serve() -> None:
 
 def _become(order: dict[str, Any]) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     os.chdir(order["cwd"])
     os.environ.update(order["environment"])
     words = os.open(order["stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

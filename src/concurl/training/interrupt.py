@@ -54,7 +54,8 @@ class SignalWatch:
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is threading.main_thread():  # Python only lets this thread set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # a shell's background job shall not hear Ctrl-C
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
