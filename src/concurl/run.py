@@ -173,12 +173,12 @@ def _clear(folder: Path) -> None:
 
 
 def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped]) -> None:
-    """config.json, run.json (where the images came from), environment.json and skipped.csv."""
-    write_text(folder / "config.json", config.to_json())
+    """run.json (where the images came from), environment.json, skipped.csv and config.json."""
     write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")
     write_text(folder / "environment.json", json.dumps(environment(config), indent=2) + "\n")
     rows = [(s.path, s.status, s.reason) for s in skipped]
     write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
+    write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:

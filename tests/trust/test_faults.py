@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,8 +61,6 @@ def test_a_divergence_is_named_to_the_step(
     names = sorted(path.name for path in Path("photos").iterdir())
     batch = epoch_order(0, 7 // 3, 24)[8 * (7 % 3) : 8 * (7 % 3) + 8].tolist()
     assert Path("run/nan-batch.txt").read_text().split() == [names[i] for i in batch]
-    monkeypatch.undo()
-    os.chdir(Path("run").resolve().parent)
 
 
 def test_the_step_is_known_even_if_nobody_looks_until_the_epoch_ends(
@@ -155,6 +152,28 @@ def test_a_run_is_not_resumed_on_other_images(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main(RESUME) == 2
     assert "images have changed" in capsys.readouterr().err
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    late = [*FIT, "--checkpoint-minutes", "10"]
+    assert main(late) == 0
+    wanted = results(here / "run")
+    plain = Step.__call__
+
+    def step(self: Step, images: Any, ids: Any, number: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if int(number) == 7:
+            raise KeyboardInterrupt
+        return plain(self, images, ids, number, *rest)
+
+    with monkeypatch.context() as bad:
+        bad.setattr(Step, "__call__", step)
+        assert main([*late, "--overwrite"]) == 130
+    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2
+    assert checkpoints(Path("run/checkpoints")) == []
+    log = Path("run/train.log").read_bytes()
+    assert main(RESUME) == 0
+    assert results(here / "run") == wanted
+    assert Path("run/train.log").read_bytes().startswith(log)
 
 
 def test_checkpoints_by_epochs() -> None:

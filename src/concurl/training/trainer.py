@@ -186,6 +186,7 @@ class Trainer:
         """Go on from the newest sound checkpoint; False if there is none."""
         found = None if self.folder is None else load_newest(self.folder / "checkpoints")
         if found is None:
+            self.metrics.rewind(0)
             return False
         state, facts = found
         if facts["config"] != self.config.to_json():
