@@ -8,6 +8,7 @@ import sys
 
 from concurl import __version__
 from concurl.errors import RunError, UserError
+from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
     "fit": "train on a folder of images (or a benchmark) and label them",
@@ -30,7 +31,11 @@ usage: concurl VERB ...   (concurl VERB --help tells more)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a verb; the exit code is 0, 2 for wrong use, 130/143 for a run stopped by a signal, 74 for a full disk."""
+    """Run a verb.
+
+    The exit code is 0; 2 for wrong use; 1 where the run cannot go on (diverged, out of memory, --strict); 74 for a
+    full or failing disk; 130 or 143 for SIGINT or SIGTERM.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(OVERVIEW)
@@ -44,14 +49,19 @@ def main(argv: list[str] | None = None) -> int:
             near = difflib.get_close_matches(verb, VERBS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(f"unknown verb {verb!r}{hint} (there are: {', '.join(VERBS)})")
-        code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
-        return code
+        with termination_as_exception():
+            code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
+            return code
     except UserError as error:
         print(f"concurl: {error}", file=sys.stderr)
         return 2
     except RunError as error:
         print(f"concurl: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"concurl: {where}{error.strerror or error}", file=sys.stderr)
+        return 74
+    except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)
-        return 130
+        return 143 if isinstance(stop, Terminated) else 130

@@ -127,6 +127,8 @@ class Config:
     """torch.compile and CUDA graphs. auto: on a GPU, when the run is long enough to pay for it."""
     checkpoint_minutes: float = 10.0
     """Longest time between two checkpoints."""
+    checkpoint_epochs: int | None = None
+    """Epochs between two checkpoints, besides those by the clock. None: by the clock alone."""
     monitor_every: int = 1
     """Epochs between two looks at diversity and cluster sizes."""
     monitor_images: int = 4096
@@ -197,6 +199,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cluster_lr": (0, 1000),
     "seed": (0, 2**31 - 1),
     "checkpoint_minutes": (0, math.inf),
+    "checkpoint_epochs": (1, 1_000_000),
     "monitor_every": (1, 1_000_000),
     "monitor_images": (2, 10_000_000),
 }
@@ -213,6 +216,9 @@ def _check(config: Config) -> None:
         elif choices:
             if value not in choices:
                 raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
+        elif kind in (bool, str):
+            if not isinstance(value, kind):
+                raise UserError(f"{name}={value!r}: {'true or false' if kind is bool else 'a text'} is needed")
         elif name in _RANGES:
             low, high = _RANGES[name]
             whole = int in (kind, *get_args(kind))

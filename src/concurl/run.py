@@ -8,7 +8,6 @@ import fcntl
 import io
 import json
 import logging
-import os
 import platform
 import sys
 import time
@@ -27,16 +26,21 @@ import concurl
 from concurl.clustering.assign import UNSURE, Assignment, finish
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
+from concurl.data.aside import cannot_write, write_whole, written_aside
 from concurl.data.imageset import ImageSet, Skipped
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import SetFacts, settle
 from concurl.training.device import Arithmetic, choose_device
+from concurl.training.divergence import Diverged, batch_of
+from concurl.training.memory import memory_errors_told
+from concurl.training.runlog import LogFile
 from concurl.training.step import Views
 from concurl.training.trainer import Trainer
 
 log = logging.getLogger("concurl")
 
+BAD_BATCH = "nan-batch.txt"
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
 
@@ -76,14 +80,18 @@ def fit(
     encoder: nn.Module | None = None,
     views: Views | None = None,
     resume: bool = False,
+    strict: bool = False,  # a warning of the health watch ends the run
 ) -> Result:
     """Train, label, score; with a folder, leave everything there."""
     begun = time.monotonic()
-    trainer = Trainer(config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels))
-    if resume and trainer.resume():
-        log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
-    model = trainer.fit()
-    trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
+    with memory_errors_told(config, choose_device(config.device)), _bad_batch_kept(config, images, folder):
+        trainer = Trainer(
+            config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
+        )
+        if resume and trainer.resume():
+            log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
+        model = trainer.fit()
+        trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
     scores = None
     if labels is not None:
         device = trainer.arithmetic.device
@@ -93,6 +101,28 @@ def fit(
     if folder is not None:
         write_result(folder, images, result, minutes=(time.monotonic() - begun) / 60)
     return result
+
+
+@contextmanager
+def _bad_batch_kept(config: Config, images: ImageSet, folder: Path | None) -> Iterator[None]:
+    """If the run diverges, the names of the images in that step's batch go into nan-batch.txt."""
+    kept = None if folder is None else folder / BAD_BATCH
+    if kept is not None and kept.exists():
+        log.warning(
+            "this run diverged before, and would do so again: look at the images that %s names, or start anew with half "
+            "the --learning-rate or with --precision float32",
+            kept,
+        )
+    try:
+        yield
+    except Diverged as error:
+        if kept is not None:
+            names = [images.names[i] for i in batch_of(config, error.step, len(images))]
+            write_text(kept, "".join(f"{name}\n" for name in names))
+            raise RunError(f"{error}; the images of that step are in {kept}", error.exit_code) from error
+        raise
+    if kept is not None:
+        kept.unlink(missing_ok=True)
 
 
 # ---- the folder -----------------------------------------------------------------------------------------------
@@ -112,7 +142,7 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / ".lock", "w")  # noqa: SIM115 (held for the whole run)
     except OSError as error:
-        raise UserError(f"{folder}: cannot write there ({error.strerror}); choose another folder with -o") from None
+        raise cannot_write(error, folder) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,14 +152,12 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
             ) from None
         if overwrite:
             _clear(folder)
-        writer = logging.FileHandler(folder / "train.log", encoding="utf-8")
-        writer.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        writer = LogFile(folder / "train.log")
         log.addHandler(writer)
         try:
             yield folder
         finally:
             log.removeHandler(writer)
-            writer.close()
 
 
 def _clear(folder: Path) -> None:
@@ -140,27 +168,25 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("config.json", "run.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv"):
         (folder / name).unlink(missing_ok=True)
-    for name in ("skipped.csv", "embeddings.npy", "report.html", "train.log"):
+    for name in ("skipped.csv", "embeddings.npy", "report.html", "train.log", BAD_BATCH):
         (folder / name).unlink(missing_ok=True)
 
 
 def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped]) -> None:
-    """config.json, run.json (where the images came from), environment.json and skipped.csv."""
-    write_text(folder / "config.json", config.to_json())
+    """run.json (where the images came from), environment.json, skipped.csv and config.json."""
     write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")
     write_text(folder / "environment.json", json.dumps(environment(config), indent=2) + "\n")
     rows = [(s.path, s.status, s.reason) for s in skipped]
     write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
+    write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
     a, K = result.assignment, result.trained.config.n_clusters
     result.trained.save(folder / "model")
     write_text(folder / "assignments.csv", assignments_csv(images.names, a, read_names(folder)))
-    aside = folder / "embeddings.npy.part"
-    with open(aside, "wb") as file:
+    with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
-    aside.rename(folder / "embeddings.npy")
     run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
     summary = {
         "n_images": len(images),
@@ -205,13 +231,8 @@ def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write aside and rename: a reader, or the next run, never meets half a file."""
-    aside = path.with_name(path.name + ".part")
-    with open(aside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
+    """A reader, or the next run, never meets half a file."""
+    write_whole(path, text.encode(errors="surrogateescape"))
 
 
 def read_names(folder: Path) -> dict[int, str]:
@@ -221,7 +242,7 @@ def read_names(folder: Path) -> dict[int, str]:
         return {}
     try:
         return {int(k): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
 
 
@@ -241,7 +262,12 @@ def config_of(folder: Path) -> Config:
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
-    return Config.from_json(path)
+    try:
+        return Config.from_json(path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise UserError(f"{path}: cannot be read as a configuration; bring it back, or start anew") from None
 
 
 def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:

@@ -39,6 +39,13 @@ def main(argv: list[str]) -> int:
         "--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are (default: $CONCURL_DATA, or ./data)"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the images, a fixed sample of a benchmark")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that decode images; changes no result (default: one per core)",
+    )
+    parser.add_argument("--strict", action="store_true", help="a warning of the health watch ends the run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in DIR as it was configured")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
     parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
@@ -63,21 +70,22 @@ def main(argv: list[str]) -> int:
         "recipe": given.recipe,
         "version": __version__,
     }
-    return _run(given.output, config, about, overwrite=given.overwrite, report=not given.no_report)
+    return _run(given, config, about)
 
 
-def _run(folder: Path, config: Config, about: dict[str, Any], *, overwrite: bool, report: bool) -> int:
+def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> int:
     from concurl import run
 
-    if (folder / "config.json").exists() and not overwrite:
+    folder: Path = given.output
+    if (folder / "config.json").exists() and not given.overwrite:
         raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
-    opened = open_again(about, config.image_size)
+    opened = open_again(about, config.image_size, given.workers)
     config = run.settled(config, opened.images)
     about["root"] = opened.images.facts.get("root")
-    with run.run_folder(folder, resume=False, overwrite=overwrite):
+    with run.run_folder(folder, resume=False, overwrite=given.overwrite):
         run.write_start(folder, config, about, opened.images.skipped)
-        result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
-        _finish(folder, opened, result, report)
+        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, strict=given.strict)
+        _finish(folder, opened, result, not given.no_report)
     return 0
 
 
@@ -86,14 +94,15 @@ def _resume(given: argparse.Namespace) -> int:
 
     if given_config(given) or given.source or given.limit or given.data_dir or given.overwrite:
         raise UserError(
-            "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report)"
+            "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
+            "--workers, --strict)"
         )
     folder: Path = given.output
     with run.run_folder(folder, resume=True, overwrite=False):
         config = run.config_of(folder)
         about = run_facts(folder)
-        opened = open_again(about, config.image_size)
-        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, resume=True)
+        opened = open_again(about, config.image_size, given.workers)
+        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, resume=True, strict=given.strict)
         _finish(folder, opened, result, not given.no_report)
     return 0
 

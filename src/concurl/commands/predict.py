@@ -36,9 +36,6 @@ def main(argv: list[str]) -> int:
         progress=reader_progress(),
     )
     assignment = assign(trained, opened.images.images)
-    try:
-        run.write_text(given.output, run.assignments_csv(opened.images.names, assignment, run.read_names(given.run)))
-    except OSError as error:
-        raise UserError(f"{given.output}: cannot be written ({error.strerror})") from None
+    run.write_text(given.output, run.assignments_csv(opened.images.names, assignment, run.read_names(given.run)))
     print(f"{len(opened.images):,} images labelled, {len(opened.images.skipped):,} left out: {given.output}")
     return 0

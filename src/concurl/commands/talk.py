@@ -27,20 +27,28 @@ def run_facts(folder: Path) -> dict[str, Any]:
     """run.json: where the run's images came from."""
     try:
         facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        kinds = {"source": str, "data_dir": str | None, "limit": int | None}
+        if any(not isinstance(facts[name], kind) for name, kind in kinds.items()):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(
             f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
         ) from None
     return facts
 
 
-def open_again(about: dict[str, Any], image_size: int | None) -> Opened:
+def open_again(about: dict[str, Any], image_size: int | None, workers: int | None = None) -> Opened:
     """The images that run.json names."""
     from concurl.data.opened import open_source
 
     data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
     return open_source(
-        about["source"], data_dir=data_dir, image_size=image_size, limit=about["limit"], progress=reader_progress()
+        about["source"],
+        data_dir=data_dir,
+        image_size=image_size,
+        limit=about["limit"],
+        workers=workers,
+        progress=reader_progress(),
     )
 
 

@@ -28,13 +28,27 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise cannot_write(error, path, needed) from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A small file in one go: aside, synced, renamed."""
+    with written_aside(path, len(content)) as file:
+        file.write(content)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """For files in a folder that is itself renamed when it is whole."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def cannot_write(error: OSError, path: Path, needed: int = 0) -> Exception:
@@ -51,7 +65,7 @@ def disk_full(path: Path, needed: int) -> RunError:
     return RunError(f"no space left to write {path}: {amount}free some, or choose another folder", EX_IOERR)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Without this the rename itself may be lost when the power fails."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)

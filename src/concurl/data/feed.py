@@ -91,11 +91,11 @@ def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        free = _free_host_memory() if isinstance(images, np.memmap) else images.nbytes * 10
+        free = free_host_memory() if isinstance(images, np.memmap) else images.nbytes * 10
     return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
 
 
-def _free_host_memory() -> int:
+def free_host_memory() -> int:
     try:
         with open("/proc/meminfo") as table:
             return next(int(line.split()[1]) * 1024 for line in table if line.startswith("MemAvailable"))

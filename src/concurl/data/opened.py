@@ -35,6 +35,7 @@ def open_source(
     image_size: int | None = None,
     limit: int | None = None,
     cache: Path | None = None,
+    workers: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Opened:
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
@@ -46,7 +47,7 @@ def open_source(
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
-    images = read_source(source, size, cache=cache, progress=progress)
+    images = read_source(source, size, cache=cache, workers=workers, progress=progress)
     if limit is not None and limit < len(images):
         from concurl.data.batches import sample  # torch comes with it: not before it is needed
 

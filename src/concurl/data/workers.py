@@ -66,7 +66,8 @@ def ordered_map(
     given = taken = 0
     crew: list[_Worker] = []
     try:
-        crew += [_Worker(function, seconds, memory) for _ in range(workers)]
+        for _ in range(workers):  # one by one: an interruption here must find those that already run
+            crew.append(_Worker(function, seconds, memory))
         for worker in crew:
             worker.await_start()
         while True:
@@ -112,6 +113,7 @@ class _Worker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
+                process_group=0,  # Ctrl-C goes to the whole group; here the parent decides
             )
         self.connection = Connection(ours.detach())
         self.connection.send_bytes(json.dumps([self.function, self.memory]).encode())
@@ -185,7 +187,6 @@ class _Worker:
 
 def serve(descriptor: int) -> None:
     """The worker's side: answer tasks until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     connection = Connection(descriptor)
     try:
         name, memory = json.loads(connection.recv_bytes())

@@ -54,7 +54,7 @@ def _folder(cluster: str, named: dict[str, str]) -> str:
 def _root(run: Path) -> Path:
     try:
         root = json.loads((run / "run.json").read_text(encoding="utf-8")).get("root")
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise UserError(f"{run} holds no run (no readable run.json); give the folder that concurl fit wrote") from None
     if root is None:
         raise UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
@@ -65,8 +65,16 @@ def _rows(run: Path) -> list[dict[str, str]]:
     path = run / "assignments.csv"
     if not path.exists():
         raise UserError(f"{path} is missing: the run is not finished; go on with concurl fit --resume -o {run}")
-    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return list(csv.DictReader(file))
+    try:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            name, _ = row["path"], int(row["cluster"])
+            if os.path.isabs(name) or ".." in Path(name).parts or row["status"] is None:
+                raise ValueError(f"path {name!r}")  # it would be written outside of the output
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+    return rows
 
 
 def _names(path: Path, needed: bool) -> dict[str, str]:
@@ -74,5 +82,5 @@ def _names(path: Path, needed: bool) -> dict[str, str]:
         return {}
     try:
         return {str(int(k)): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None

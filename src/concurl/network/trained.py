@@ -16,6 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from concurl.config import Config
+from concurl.data.aside import cannot_write, sync_folder, write_synced
 from concurl.errors import UserError
 from concurl.network.model import Model
 
@@ -45,8 +46,6 @@ class TrainedModel:
     def save(self, folder: Path) -> None:
         """Write model.json and model.safetensors; a folder is replaced only once the new one is whole."""
         aside = folder.with_name(folder.name + ".part")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
         tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
         tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
         weights = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
@@ -57,10 +56,19 @@ class TrainedModel:
             "sha256": hashlib.sha256(weights).hexdigest(),
             "config": dataclasses.asdict(self.config),
         }
-        (aside / "model.safetensors").write_bytes(weights)
-        (aside / "model.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            aside.mkdir(parents=True)
+            write_synced(aside / "model.safetensors", weights)
+            write_synced(aside / "model.json", (json.dumps(about, indent=2) + "\n").encode())
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)
+            sync_folder(folder.parent)
+        except BaseException as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise cannot_write(error, folder, len(weights)) from error
+            raise
 
     @classmethod
     def load(
@@ -69,17 +77,21 @@ class TrainedModel:
         """Read a model folder, or refuse it in one line. An encoder from outside must be given again."""
         about = _read_about(folder)
         try:
+            config, space = Config.from_dict(about["config"]), about["space"]
+            if space not in ("z", "v_xi"):
+                raise ValueError(f"unknown space {space!r}")
+            if config.image_size is None:
+                raise ValueError("its image_size is open")
+            with torch.device("meta"):  # shapes without memory: the json may ask for any amount of it
+                model = Model(config, encoder)
             weights = (folder / "model.safetensors").read_bytes()
             if hashlib.sha256(weights).hexdigest() != about["sha256"]:
                 raise ValueError("model.safetensors does not match the hash in model.json")
-            config = Config.from_dict(about["config"])
             tensors = load(weights)
-            model = Model(config, encoder)
-            model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-            centres, A, u = tensors["centres"], tensors["A"], tensors["scalings"]
-            space = about["space"]
-            if space not in ("z", "v_xi"):
-                raise ValueError(f"unknown space {space!r}")
+            centres, A, u = (tensors.pop(name) for name in ("centres", "A", "scalings"))
+            _check_reading(config, space, centres, A, u)
+            _check_weights(model.state_dict(), tensors)
+            model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()}, assign=True)
         except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(f"{folder}: cannot be read as a model ({reason}); make it anew with concurl fit") from None
@@ -88,15 +100,46 @@ class TrainedModel:
         return cls(config, model, space, centres.to(device), A.to(device), u.to(device))
 
 
+def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """A loaded tensor takes its place as it is, so it must be of the right kind, and every place must be taken."""
+    if found.keys() != {f"model.{name}" for name in wanted}:
+        raise ValueError("its weights are those of another network")
+    for name, want in wanted.items():
+        tensor = found[f"model.{name}"]
+        if tensor.shape != want.shape or tensor.dtype != want.dtype:
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {want.dtype} {tuple(want.shape)}")
+        _check_finite(name, tensor)
+
+
+def _check_reading(config: Config, space: str, centres: Tensor, A: Tensor, u: Tensor) -> None:
+    """Centres, transformations and scalings fit the config, and each other."""
+    K, dim = config.n_clusters, config.embedding_dim if space == "z" else config.projector_dim
+    wanted = {"centres": (K, dim), "scalings": (K,)}
+    for name, tensor in (("centres", centres), ("scalings", u), ("A", A)):
+        if tensor.dtype != torch.float32 or tuple(tensor.shape) != wanted.get(name, tuple(tensor.shape)):
+            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not float32 {wanted.get(name, '')}")
+        _check_finite(name, tensor)
+    if A.dim() != (2 if config.transforms == "diagonal" else 3) or A.shape[-1] != dim or not A.numel():
+        raise ValueError(f"A of shape {tuple(A.shape)} does not map embeddings of dimension {dim}")
+
+
+def _check_finite(name: str, tensor: Tensor) -> None:
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"{name} holds NaN or infinity")
+
+
 def _read_about(folder: Path) -> dict[str, Any]:
     try:
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise UserError(
             f"{folder}: no model here (no readable model.json); give a run's folder or its model/"
         ) from None
     if not isinstance(about, dict) or about.get("format") != "concurl-model":
         raise UserError(f"{folder}: model.json is not one of ours; give a run's folder or its model/")
-    if not isinstance(about.get("schema"), int) or about["schema"] > SCHEMA:
-        raise UserError(f"{folder}: written by a newer version (schema {about.get('schema')}); upgrade concurl")
+    schema = about.get("schema")
+    if not isinstance(schema, int) or schema < 1:
+        raise UserError(f"{folder}: cannot be read as a model (schema {schema!r}); make it anew with concurl fit")
+    if schema > SCHEMA:
+        raise UserError(f"{folder}: written by a newer version (schema {schema}); upgrade concurl")
     return about

@@ -93,8 +93,11 @@ def _table(path: Path) -> list[dict[str, str]] | None:
     if not path.is_file():
         return None
     # surrogateescape: a file name need not be valid UTF-8, and its row must not be lost for that
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
-        return list(csv.DictReader(handle))
+    try:
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
+            return list(csv.DictReader(handle))
+    except csv.Error as error:
+        raise UserError(f"{path}: no valid csv ({error}); make it anew with concurl fit") from None
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def _object(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
     return value if isinstance(value, dict) else {}
 
@@ -111,10 +114,10 @@ def _epochs(path: Path) -> tuple[dict[str, Any], ...]:
     if not path.is_file():
         return ()
     by_epoch: dict[int, dict[str, Any]] = {}  # a resumed run logs an epoch again: the later line counts
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the line that a killed run was writing
         if isinstance(row, dict) and isinstance(row.get("epoch"), int):
             by_epoch[row["epoch"]] = row
@@ -124,7 +127,12 @@ def _epochs(path: Path) -> tuple[dict[str, Any], ...]:
 def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
     if not path.is_file():
         return None
-    z = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        z = np.load(path, mmap_mode="r", allow_pickle=False)
+        if z.dtype.kind != "f":
+            raise ValueError(f"numbers of type {z.dtype}")
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit") from None
     if z.ndim != 2 or len(z) != n:
         raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit")
     return np.asarray(z, dtype=np.float32)

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from concurl import __version__
 from concurl.config import Config
+from concurl.data.aside import write_whole
 from concurl.errors import UserError
 from concurl.report import gallery, matrix, palette, verdict
 from concurl.report.curves import curves, numbers
@@ -68,9 +68,7 @@ def write_report(
     html = _render(facts, images, labels, classes, tell)
     target = Path(output) if output is not None else Path(folder) / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
-    partial.write_text(html, encoding="utf-8", newline="\n")
-    os.replace(partial, target)  # a reader never meets half a page
+    write_whole(target, html.encode())
     return target
 
 

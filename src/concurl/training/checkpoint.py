@@ -1,12 +1,12 @@
-"""Checkpoints: written aside, synced, renamed, with a hash; the last two are kept, the newest sound one is taken."""
+"""Checkpoints: written aside, synced, renamed, with hashes; the last two are kept, the newest sound one is taken."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,32 +15,31 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from concurl.errors import RunError
+from concurl.data.aside import cannot_write, sync_folder, write_synced
 
 log = logging.getLogger("concurl")
 KEPT = 2
+_NAME = re.compile(r"step-\d{10}")
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
     """Write checkpoints/step-N. A kill at any moment leaves either the whole of it or none."""
-    folder.mkdir(parents=True, exist_ok=True)
     final, aside = folder / f"step-{step:010d}", folder / f".step-{step:010d}.part"
-    shutil.rmtree(aside, ignore_errors=True)
     weights = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(".step-*.part"):  # by a kill in the middle of a save
+            shutil.rmtree(left, ignore_errors=True)
         aside.mkdir()
-        manifest = {"step": step, "sha256": hashlib.sha256(weights).hexdigest(), "facts": facts}
         write_synced(aside / "state.safetensors", weights)
-        write_synced(aside / "manifest.json", json.dumps(manifest, indent=1).encode())
+        write_synced(aside / "manifest.json", _manifest({"weights": _hash(weights), "facts": facts}))
         shutil.rmtree(final, ignore_errors=True)
         os.rename(aside, final)
-        _sync_folder(folder)
-    except OSError as error:
+        sync_folder(folder)
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(
-                f"{final}: no space for a checkpoint of {len(weights):,} bytes; free some and resume", 74
-            ) from error
+        if isinstance(error, OSError):
+            raise cannot_write(error, final, len(weights)) from error
         raise
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
@@ -49,34 +48,42 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Finished checkpoints, oldest first."""
-    return sorted(folder.glob("step-*")) if folder.is_dir() else []
+    return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
 
 
 def load_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """(tensors, facts) of the newest checkpoint that verifies; a damaged one is named and passed over."""
-    for path in reversed(checkpoints(folder)):
+    for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            manifest = json.loads((path / "manifest.json").read_bytes())
+            if not _NAME.fullmatch(path.name):
+                raise ValueError("its name is none of ours")
+            content = _content((path / "manifest.json").read_bytes())
             weights = (path / "state.safetensors").read_bytes()
-            if hashlib.sha256(weights).hexdigest() != manifest["sha256"]:
-                raise ValueError("its content does not match its hash")
-            facts: dict[str, Any] = manifest["facts"]
+            if _hash(weights) != content["weights"]:
+                raise ValueError("its weights do not match their hash")
+            facts: dict[str, Any] = content["facts"]
             return load(weights), facts
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             log.warning("checkpoint %s is damaged (%s): going back to the one before", path, error)
     return None
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _manifest(content: dict[str, Any]) -> bytes:
+    """The content with its own hash, so that a flipped bit is found wherever it lies."""
+    return json.dumps({"content": content, "sha256": _hash(_canonical(content))}, indent=1).encode()
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _content(manifest: bytes) -> dict[str, Any]:
+    read = json.loads(manifest)
+    content: dict[str, Any] = read["content"]
+    if _hash(_canonical(content)) != read["sha256"]:
+        raise ValueError("its manifest does not match its hash")
+    return content
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -10,44 +10,74 @@ from concurl.config import Config
 
 log = logging.getLogger("concurl")
 
-PATIENCE = 5  # epochs a symptom must last: the first ones look like this in every run
+PATIENCE = 5  # looks that a symptom must last: the first ones look like this in every run
 
 
 class Health:
-    """Looks at each epoch's row of metrics."""
+    """Looks at each epoch's row of metrics. `strict` makes a symptom the end of the run: see `complaint`."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, *, strict: bool = False) -> None:
+        self.config, self.strict = config, strict
         self.warnings: list[str] = []
-        self._epochs: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._members_differed = False
+
+    @property
+    def complaint(self) -> str | None:
+        """What must end a strict run."""
+        return self.warnings[0] if self.strict and self.warnings else None
 
     def look(self, row: dict[str, Any]) -> None:
-        ln_k = math.log(self.config.n_clusters)
-        l2, sizes = row.get("l2"), row.get("cluster_sizes")
-        self._watch(
-            "ln-k",
-            l2 is not None and l2 > 0.99 * ln_k,
-            f"the clustering loss stands at ln K = {ln_k:.3f}: the assignments say nothing. Usually the codes are too "
-            "soft or the features too young: try a smaller --epsilon (0.03), a later --cluster-start, or --alpha 1",
-        )
+        """A value that the row does not hold was not looked at in that epoch, and says nothing."""
+        K = self.config.n_clusters
+        ln_k, l2 = math.log(K), row.get("l2")
+        if l2 is not None:
+            self._watch(
+                "ln-k",
+                l2 > 0.99 * ln_k,
+                f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
+                "are too soft or the features too young: try a smaller --epsilon (0.03), a later --cluster-start, or "
+                "--alpha 1",
+            )
+        sizes = row.get("cluster_sizes")
         if sizes is not None:
             used = sum(size > 0 for size in sizes)
             self._watch(
                 "empty",
-                used < self.config.n_clusters,
-                f"only {used} of {self.config.n_clusters} clusters are used. Usually K is larger than what the images "
-                "hold, or clustering began too early: try fewer clusters or a later --cluster-start",
+                used < K,
+                f"only {used} of {K} clusters are used. Usually K is larger than what the images hold, or clustering "
+                "began too early: try fewer clusters (-k) or a later --cluster-start",
             )
         std = row.get("feature_std")
-        self._watch(
-            "collapse",
-            std is not None and std < 0.1,
-            f"the features hardly differ between images (spread {std or 0:.3f}, 1 is even). Usually the learning rate is "
-            "too high or the augmentation hides the content: try half the --learning-rate, or another --preset",
-        )
+        if std is not None:
+            self._watch(
+                "collapse",
+                std < 0.1,
+                f"the features hardly differ between images (spread {std:.3f}, 1 is even). Usually the learning rate is "
+                "too high or the augmentation hides the content: try half the --learning-rate, or another --preset",
+            )
+        nmi = row.get("diversity_mean")
+        if nmi is not None:
+            self._members_differed |= nmi < 0.999
+            self._watch(
+                "discord",
+                nmi < 0.05,
+                f"the members of the ensemble do not come to agree (NMI {nmi:.3f}, 1 is agreement). Usually the clusters "
+                "have nothing to hold on to yet, or the projections keep too little: try a larger --projection-dim, a "
+                "later --cluster-start or more --epochs",
+            )
+            self._watch(
+                "unison",
+                self.config.gamma > 0 and not self._members_differed,
+                f"the members of the ensemble have agreed from the start (NMI {nmi:.3f}): the consensus loss teaches "
+                "nothing. Usually the images are near copies, or the transformations are too alike: try a smaller "
+                "--projection-dim, or look at the images with concurl audit",
+            )
 
     def _watch(self, name: str, seen: bool, message: str) -> None:
-        self._epochs[name] = self._epochs.get(name, 0) + 1 if seen else 0
-        if self._epochs[name] == PATIENCE:
+        self._seen[name] = self._seen.get(name, 0) + 1 if seen else 0
+        if self._seen[name] >= PATIENCE and name not in self._told:
+            self._told.add(name)
             self.warnings.append(message)
             log.warning("%s", message)

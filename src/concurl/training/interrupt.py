@@ -1,9 +1,14 @@
-"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once."""
+"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once.
+
+Outside of the training loop there is nothing to finish, and both signals stop the work where it stands.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -17,6 +22,28 @@ class Interrupted(RunError):
         super().__init__(message, 128 + number)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, in the form of the other interruption: what cleans up after Ctrl-C cleans up after it too."""
+
+
+@contextmanager
+def termination_as_exception() -> Iterator[None]:
+    """SIGTERM raises Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped, half files removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # one is enough: a second must not break into the cleaning up
+    raise Terminated
+
+
 class SignalWatch:
     """Within its `with` block, remembers the signal that asked the run to stop."""
 
@@ -27,7 +54,8 @@ class SignalWatch:
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is threading.main_thread():  # Python only lets this thread set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # a shell's background job shall not hear Ctrl-C
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(

@@ -1,14 +1,18 @@
-"""metrics.jsonl: what a run says to programs while it runs."""
+"""metrics.jsonl: what a run says to programs while it runs; train.log: what it says to people, kept."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
+from concurl.data.aside import cannot_write, write_whole
+
 
 class MetricsFile:
-    """metrics.jsonl: one line per epoch, flushed at once. Without a folder the rows are only kept in memory."""
+    """metrics.jsonl: one line per epoch, on disk at once. Without a folder the rows are only kept in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / "metrics.jsonl"
@@ -20,27 +24,60 @@ class MetricsFile:
             self.rows = [row for row in self.rows if row["epoch"] < epoch]
             return
         self.rows = [row for row in read_metrics(self.path) if row["epoch"] < epoch]
-        aside = self.path.with_suffix(".part")
-        aside.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
-        aside.replace(self.path)
+        write_whole(self.path, b"".join(_line(row) for row in self.rows))
 
     def append(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
         if self.path is not None:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(_line(row))
+            _append(self.path, _line(row), sync=True)  # a checkpoint that follows counts on it
+
+
+class LogFile(logging.Handler):
+    """train.log. A full disk ends the run here as it does anywhere else, and not in a traceback of logging's."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _append(self.path, (self.format(record) + "\n").encode(errors="surrogateescape"))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics.jsonl; a last line cut off by a kill is passed over."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    rows: list[dict[str, Any]] = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
+            break
+        rows.append(row)
     return rows
 
 
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row) + "\n"
+def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
+    """All of the line, or none of it."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            length = os.fstat(descriptor).st_size
+            try:
+                written = os.write(descriptor, line)
+                if written < len(line):
+                    os.write(descriptor, line[written:])  # there is no room for the rest: this says so
+                if sync:
+                    os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, length)
+                raise
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise cannot_write(error, path, len(line)) from error
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    return json.dumps(row).encode() + b"\n"

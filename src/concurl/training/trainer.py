@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 from concurl.config import Config
 from concurl.data.batches import epoch_order, sample
 from concurl.data.feed import make_feed
+from concurl.data.fingerprint import fingerprint
 from concurl.errors import RunError, UserError
 from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
@@ -24,6 +25,7 @@ from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
+from concurl.training.divergence import FiniteWatch
 from concurl.training.graph import CapturedStep, CompiledStep, TakeStep
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
@@ -51,6 +53,7 @@ class Trainer:
         encoder: nn.Module | None = None,
         views: Views | None = None,
         judge: Judge | None = None,
+        strict: bool = False,  # a warning of the health watch ends the run
     ) -> None:
         assert config.batch_size is not None and config.epochs is not None, "settle the config first"
         self.config, self.folder = config, folder
@@ -87,7 +90,9 @@ class Trainer:
         )
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
         self.metrics = MetricsFile(folder)
-        self.health = Health(config)
+        self.health = Health(config, strict=strict)
+        self.finite = FiniteWatch(device)
+        self.images_hash = "" if folder is None else fingerprint(images)
 
     def fit(self) -> Model:
         """Train from wherever the run stands to its end."""
@@ -99,8 +104,8 @@ class Trainer:
         with SignalWatch() as self._signals:
             for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
                 self._epoch(epoch, progress)
+        self._stop_if_asked()
         progress.close()
-        self.save()
         return self.model
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
@@ -117,10 +122,12 @@ class Trainer:
             if self.step == self.schedule.cluster_step:
                 self._start_clustering()
             clustering = self.step >= self.schedule.cluster_step
-            self.totals += self.take_step(images, ids, numbers[index], settings[index], clustering)
+            losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
+            self.totals += losses
+            self.finite.note(losses[0], numbers[index])
             self.step += 1
             progress.advance(1)
-            if self.step < end:
+            if self.step < end:  # at the epoch's end its row comes first, as a resumed run begins with the next epoch
                 self._save_if_due()
 
         row = self._row(epoch)
@@ -129,7 +136,8 @@ class Trainer:
         self.totals.zero_()
         self.metrics.append(row)
         self.health.look(row)
-        self._save_if_due()  # only now: a checkpoint at the end of an epoch must know that its row is written
+        every = c.checkpoint_epochs
+        self._save_if_due(now=epoch + 1 == c.epochs or (every is not None and (epoch + 1) % every == 0))
 
     @torch.no_grad()
     def _start_clustering(self) -> None:
@@ -153,13 +161,9 @@ class Trainer:
     def _row(self, epoch: int) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""
         steps = self.step - epoch * self.steps_per_epoch
+        self.finite.check(self.step)
         loss, l1, l2, l3 = (self.totals / steps).tolist()
         clustering = self.step > self.schedule.cluster_step
-        if not np.isfinite(loss):
-            raise RunError(
-                f"the loss is not finite in epoch {epoch} (before step {self.step}): the last checkpoint is kept; "
-                "lower learning_rate or set precision to float32, and resume from it"
-            )
         now = self.schedule.at(self.step - 1)
         return {
             "epoch": epoch,
@@ -185,11 +189,16 @@ class Trainer:
         """Go on from the newest sound checkpoint; False if there is none."""
         found = None if self.folder is None else load_newest(self.folder / "checkpoints")
         if found is None:
+            self.metrics.rewind(0)
             return False
         state, facts = found
         if facts["config"] != self.config.to_json():
             raise UserError(
                 f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json"
+            )
+        if facts["images"] != self.images_hash:
+            raise UserError(
+                f"{self.folder}: the images have changed since the run began; bring them back, or start anew (--overwrite)"
             )
         self.model.load_state_dict(_under("model", state))
         self.queue.load_state_dict(_under("queue", state))
@@ -209,19 +218,31 @@ class Trainer:
         state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
         state |= {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
         state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
-        facts = {"config": self.config.to_json(), "step": self.step, "seconds": 60 * self._minutes()}
+        facts = {
+            "config": self.config.to_json(),
+            "images": self.images_hash,
+            "step": self.step,
+            "seconds": 60 * self._minutes(),
+        }
         save_checkpoint(self.folder / "checkpoints", self.step, state, facts)
         self._saved = time.monotonic()
 
-    def _save_if_due(self) -> None:
-        asked = self._signals.caught
-        if asked is None and time.monotonic() - self._saved < 60 * self.config.checkpoint_minutes:
+    def _save_if_due(self, now: bool = False) -> None:
+        asked, complaint = self._signals.caught, self.health.complaint
+        due = now or time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes
+        if asked is None and complaint is None and not due:
             return
-        if bool(torch.isfinite(self.totals).all()):  # a diverged state must not replace a good one
-            self.save()
-        if asked is not None:
+        self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
+        self.save()
+        if complaint is not None:
+            raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self._signals.caught is not None:
             where = f"; go on with: concurl fit --resume -o {self.folder}" if self.folder else ""
-            raise Interrupted(asked, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
+            message = f"stopped at step {self.step} of {self.schedule.total_steps}{where}"
+            raise Interrupted(self._signals.caught, message)
 
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60

@@ -1,0 +1,73 @@
+"""Out of memory: told in one line, with the batch size that would probably fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from concurl.config import Config
+from concurl.data.feed import free_host_memory
+from concurl.errors import RunError
+from concurl.network.model import Model
+
+# Gradients, the target's pass, the views and the allocator's waste, on top of what the backward pass keeps.
+_OVERHEAD = 2.5
+
+
+@contextmanager
+def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
+    """A failed allocation within the block becomes a RunError (exit code 1)."""
+    size = None
+    try:
+        yield
+        return
+    except (MemoryError, torch.OutOfMemoryError):
+        pass
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+    # Outside of the handlers: the exception's frames hold the very tensors that were too many.
+    size = fitting_batch(config, device)
+    remedy = (
+        f"--batch-size {size} would probably fit"
+        if size >= 2
+        else "not even the smallest batch would fit: take a smaller --encoder or --image-size"
+    )
+    raise RunError(f"out of memory on {device} with batch_size={config.batch_size}: {remedy}; nothing saved is lost")
+
+
+def fitting_batch(config: Config, device: torch.device) -> int:
+    """The largest power of two, below the batch size that failed, whose step should fit into what is free."""
+    assert config.batch_size is not None
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = free_host_memory()
+    wanted = free / max(1.0, _OVERHEAD * _bytes_per_image(config))
+    size = 1
+    while size * 2 <= min(wanted, config.batch_size // 2):
+        size *= 2
+    return size
+
+
+def _bytes_per_image(config: Config) -> float:
+    """What the backward pass keeps of the two views of an image; counted on shapes alone, so it takes no memory."""
+    kept: dict[int, Tensor] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        kept[id(tensor)] = tensor  # the reference keeps the id from being given twice
+        return tensor
+
+    images = 2
+    assert config.image_size is not None
+    with torch.device("meta"):
+        model = Model(config)
+        x = torch.zeros(2 * images, 2 if config.sobel else 3, config.image_size, config.image_size)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model(x)
+    weights = {id(weight) for weight in model.parameters()}
+    return sum(t.numel() * t.element_size() for key, t in kept.items() if key not in weights) / images

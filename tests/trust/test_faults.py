@@ -1,0 +1,216 @@
+"""What goes wrong inside a run: NaN, no memory, a disk without room, images that vanish, a folder not to be written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import OPTIONS, half_files, photos, results
+
+from concurl.cli import main
+from concurl.training.checkpoint import checkpoints, load_newest
+from concurl.training.step import Step
+
+FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", "--quiet", "--no-report", *OPTIONS]
+RESUME = ["fit", "--resume", "-o", "run", "--quiet", "--no-report"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    photos(tmp_path / "photos")
+    return tmp_path
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, at: int, what: str) -> None:
+    """From step `at` on, the loss is NaN; or the weights are, after it."""
+    plain = Step.__call__
+
+    def step(self: Step, images: Any, ids: Any, number: torch.Tensor, settings: Any, clustering: bool) -> torch.Tensor:
+        losses = plain(self, images, ids, number, settings, clustering)
+        if int(number) == at and what == "weights":
+            self.model.prototypes.data.fill_(float("inf"))
+        return losses * float("nan") if int(number) >= at and what == "loss" else losses
+
+    monkeypatch.setattr(Step, "__call__", step)
+
+
+@pytest.mark.parametrize("what", ["loss", "weights"])
+def test_a_divergence_is_named_to_the_step(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(monkeypatch, 7, what)
+    assert main([*FIT, "--checkpoint-minutes", "0"]) == 1
+    said = capsys.readouterr().err
+    assert "at step 7:" in said
+    assert "--learning-rate" in said
+    assert "Traceback" not in said
+    found = load_newest(Path("run/checkpoints"))
+    assert found is not None
+    assert found[1]["step"] == 7, "the state before the bad step is the last good one"
+    assert all(bool(torch.isfinite(t).all()) for t in found[0].values() if t.is_floating_point())
+    # The batch, found independently: the order of the epoch in which step 7 lies.
+    from concurl.data.batches import epoch_order
+
+    names = sorted(path.name for path in Path("photos").iterdir())
+    batch = epoch_order(0, 7 // 3, 24)[8 * (7 % 3) : 8 * (7 % 3) + 8].tolist()
+    assert Path("run/nan-batch.txt").read_text().split() == [names[i] for i in batch]
+
+
+def test_the_step_is_known_even_if_nobody_looks_until_the_epoch_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(monkeypatch, 7, "loss")
+    assert main([*FIT, "--checkpoint-minutes", "10"]) == 1
+    assert "at step 7:" in capsys.readouterr().err
+
+
+def test_a_diverged_run_says_so_when_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as bad:
+        spoil(bad, 7, "loss")
+        assert main([*FIT, "--checkpoint-minutes", "0"]) == 1
+    capsys.readouterr()
+    assert main(RESUME) == 0  # the cause has gone: here it was the test
+    assert "diverged before" in capsys.readouterr().err
+    assert not Path("run/nan-batch.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["cuda", "python", "cpu"],
+)
+def test_out_of_memory_names_a_batch_that_fits(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def step(self: Step, *arguments: Any) -> torch.Tensor:
+        raise error
+
+    monkeypatch.setattr(Step, "__call__", step)
+    assert main(FIT) == 1
+    said = capsys.readouterr().err
+    assert "batch_size=8" in said
+    assert "--batch-size 4 would probably fit" in said
+    assert "Traceback" not in said
+
+
+def test_the_fitting_batch_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurl.config import Config
+    from concurl.training import memory
+
+    config = Config(encoder="resnet18", stem="small", image_size=32, batch_size=4096)
+    sizes = []
+    for gigabytes in (0.001, 1, 4, 16):
+        monkeypatch.setattr(memory, "free_host_memory", lambda: int(gigabytes * 2**30))  # noqa: B023
+        sizes.append(memory.fitting_batch(config, torch.device("cpu")))
+    assert sizes[0] == 1
+    assert sizes == sorted(sizes)
+    assert sizes[2] == 4 * sizes[1]
+    assert sizes[-1] <= 2048, "never the size that failed"
+
+
+def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Step, *arguments: Any) -> torch.Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Step, "__call__", step)
+    with pytest.raises(RuntimeError, match="mat1"):
+        main(FIT)
+
+
+def test_images_may_vanish_and_change_during_a_run(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    assert main(FIT) == 0
+    wanted = results(here / "run")
+    plain = Step.__call__
+
+    def step(self: Step, images: Any, ids: Any, number: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if int(number) == 2:
+            for i, path in enumerate(sorted(Path("photos").iterdir())):
+                path.unlink() if i % 2 else path.write_bytes(b"something else")
+        return plain(self, images, ids, number, *rest)
+
+    monkeypatch.setattr(Step, "__call__", step)
+    assert main([*FIT, "--overwrite"]) == 0
+    assert results(here / "run") == wanted
+
+
+def test_a_run_is_not_resumed_on_other_images(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FIT) == 0
+    Path("photos/003.png").unlink()
+    capsys.readouterr()
+    assert main(RESUME) == 2
+    assert "images have changed" in capsys.readouterr().err
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    late = [*FIT, "--checkpoint-minutes", "10"]
+    assert main(late) == 0
+    wanted = results(here / "run")
+    plain = Step.__call__
+
+    def step(self: Step, images: Any, ids: Any, number: torch.Tensor, *rest: Any) -> torch.Tensor:
+        if int(number) == 7:
+            raise KeyboardInterrupt
+        return plain(self, images, ids, number, *rest)
+
+    with monkeypatch.context() as bad:
+        bad.setattr(Step, "__call__", step)
+        assert main([*late, "--overwrite"]) == 130
+    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2
+    assert checkpoints(Path("run/checkpoints")) == []
+    log = Path("run/train.log").read_bytes()
+    assert main(RESUME) == 0
+    assert results(here / "run") == wanted
+    assert Path("run/train.log").read_bytes().startswith(log)
+
+
+def test_checkpoints_by_epochs() -> None:
+    assert main([*FIT, "--checkpoint-minutes", "10", "--checkpoint-epochs", "3"]) == 0
+    assert [path.name for path in checkpoints(Path("run/checkpoints"))] == ["step-0000000009", "step-0000000012"]
+
+
+def test_a_name_for_the_run_that_is_a_file_or_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").write_text("")
+    assert main(FIT) == 2
+    assert "is a file" in capsys.readouterr().err
+
+
+# ---- a disk without room, and one that is read-only -----------------------------------------------------------
+
+
+def on_small_disks(tries: int, seed: int, cwd: Path) -> dict[str, Any]:
+    """disk_full.py in a mount namespace of its own; skipped where there are none."""
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("needs mount namespaces")
+    script = Path(__file__).with_name("disk_full.py")
+    command = ["unshare", "-rm", sys.executable, str(script), str(tries), str(seed)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tally: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(tally)
+    return tally
+
+
+def test_a_few_full_disks_and_one_read_only(here: Path) -> None:
+    tally = on_small_disks(6, 1, here)
+    assert tally["full"] >= 6
+    assert tally["read-only"] == 2
+    assert half_files(here) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_full_disks(here: Path) -> None:
+    assert on_small_disks(50, 2, here)["full"] >= 50

@@ -1,0 +1,163 @@
+"""The watch: each symptom is told once, with what was seen, what it means and what to try; --strict ends the run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from runs import OPTIONS, photos
+
+from concurl.cli import main
+from concurl.config import Config
+from concurl.training.health import PATIENCE, Health
+
+SOUND = {"l2": 1.0, "cluster_sizes": [5, 5, 5, 5], "feature_std": 0.8, "diversity_mean": 0.6}
+SYMPTOMS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "ln K": ({"l2": math.log(4)}, "ln K = 1.386", "--epsilon"),
+    "empty": ({"cluster_sizes": [20, 0, 0, 0]}, "only 1 of 4 clusters", "-k"),
+    "collapse": ({"feature_std": 0.01}, "spread 0.010", "--learning-rate"),
+    "discord": ({"diversity_mean": 0.01}, "do not come to agree", "--projection-dim"),
+    "unison": ({"diversity_mean": 1.0}, "agreed from the start", "--projection-dim"),
+}
+
+
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_each_symptom_is_told_once(name: str) -> None:
+    changes, seen, remedy = SYMPTOMS[name]
+    health = Health(Config(n_clusters=4))
+    for _ in range(PATIENCE - 1):
+        health.look(SOUND | changes)
+    assert health.warnings == []
+    for _ in range(3 * PATIENCE):
+        health.look(SOUND | changes)
+    for _ in range(2):  # gone, and back
+        health.look(SOUND)
+        for _ in range(PATIENCE):
+            health.look(SOUND | changes)
+    (warning,) = health.warnings
+    assert seen in warning
+    assert remedy in warning
+    assert "Usually" in warning
+
+
+def test_a_sound_run_and_a_short_fright_are_not_told() -> None:
+    health = Health(Config(n_clusters=4))
+    for epoch in range(40):
+        bad = {"l2": 1.4, "cluster_sizes": [20, 0, 0, 0], "feature_std": 0.0, "diversity_mean": 0.0}
+        health.look(SOUND | bad if epoch % PATIENCE else SOUND)
+    for _ in range(40):  # full agreement in the end is what training is for
+        health.look(SOUND | {"diversity_mean": 1.0})
+    assert health.warnings == []
+
+
+def test_epochs_without_a_look_neither_count_nor_forget() -> None:
+    health = Health(Config(n_clusters=4, monitor_every=3))
+    for _ in range(PATIENCE):
+        health.look({"l2": None})
+        health.look({"l2": 1.0})
+        health.look(SOUND | {"feature_std": 0.01})
+    assert len(health.warnings) == 1
+
+
+def test_strict_complains_of_the_first() -> None:
+    health = Health(Config(n_clusters=4), strict=True)
+    assert health.complaint is None
+    for _ in range(PATIENCE):
+        health.look(SOUND | {"feature_std": 0.01})
+    assert health.complaint == health.warnings[0]
+
+
+# ---- sets on which nothing can be learned ---------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def fit(source: str, *more: str) -> int:
+    options = [
+        *OPTIONS,
+        "--cluster-start",
+        "0",
+        "--monitor-every",
+        "1",
+        "--checkpoint-minutes",
+        "10",
+        "--quiet",
+        "--no-report",
+    ]
+    return main(["fit", source, "-o", "run", "--epochs", str(PATIENCE + 1), *options, *more])
+
+
+def finite_result(n: int, K: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("run/summary.json").read_text())
+    assert sum(found["sizes"]) == n
+    assert len(found["sizes"]) == K
+    assert np.isfinite(np.load("run/embeddings.npy")).all()
+    assert "nan" not in Path("run/assignments.csv").read_text()
+    return found
+
+
+def equal_but_not_the_same_bytes(folder: Path, colours: list[int], n: int) -> None:
+    """As many files of so many pictures; a comment in each, or they would be left out as copies."""
+    from PIL.PngImagePlugin import PngInfo
+
+    folder.mkdir()
+    for i in range(n):
+        note = PngInfo()
+        note.add_text("number", f"{i:03d}")
+        pixels = np.full((16, 16, 3), colours[i % len(colours)], np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i:02d}.png", pnginfo=note)
+
+
+def test_all_images_equal() -> None:
+    equal_but_not_the_same_bytes(Path("photos"), [128], 24)
+    assert fit("photos", "-k", "3", "--preset", "none") == 0
+    warnings = finite_result(24, 3)["warnings"]
+    assert any("hardly differ" in warning for warning in warnings)
+    assert any("of 3 clusters" in warning for warning in warnings)
+
+
+def test_two_images_only() -> None:
+    equal_but_not_the_same_bytes(Path("photos"), [0, 255], 24)
+    assert fit("photos", "-k", "3", "--preset", "none") == 0
+    assert any("of 3 clusters" in warning for warning in finite_result(24, 3)["warnings"])
+
+
+def test_as_many_clusters_as_images() -> None:
+    photos(Path("photos"), 16)
+    assert fit("photos", "-k", "16") == 0
+    finite_result(16, 16)
+
+
+def test_more_clusters_than_images_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    photos(Path("photos"), 16)
+    assert fit("photos", "-k", "17") == 2
+    assert "more than the 16 images" in capsys.readouterr().err
+
+
+def test_copies_alone_are_too_few_images(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = photos(Path("photos"), 1)
+    for i in range(10):
+        (folder / f"copy-{i}.png").write_bytes((folder / "000.png").read_bytes())
+    assert fit("photos", "-k", "3") == 2
+    assert "1 images" in capsys.readouterr().err
+
+
+def test_strict_ends_the_run_and_it_goes_on_without(capsys: pytest.CaptureFixture[str]) -> None:
+    equal_but_not_the_same_bytes(Path("photos"), [128], 24)
+    assert fit("photos", "-k", "3", "--preset", "none", "--strict") == 1
+    said = capsys.readouterr().err
+    assert "--strict" in said
+    assert "Traceback" not in said
+    assert not Path("run/assignments.csv").exists()
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    finite_result(24, 3)

@@ -1,0 +1,119 @@
+"""SIGTERM and SIGINT at random moments: the right exit code, soon, with nobody left behind and no half file."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from runs import OPTIONS, Run, Warm, half_files, photos
+
+from concurl.training.checkpoint import checkpoints, load_newest
+
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
+# Where a signal may fall: a stage is known by what the run says when it begins.
+STAGES = {"start": None, "pack": "pack:", "train": "training on", "end": "train: 12 of 12"}
+
+
+@dataclass
+class Tally:
+    signals: int = 0
+    by_stage: dict[str, int] = field(default_factory=dict)
+    slowest: float = 0.0
+    too_late: int = 0  # the run had ended before
+
+
+def torture(where: Path, warm: Warm, *, signals: int, seed: int) -> Tally:
+    dice, tally = random.Random(seed), Tally()
+    photos(where / "photos")
+    while tally.signals < signals:
+        turn = tally.signals + tally.too_late
+        stage, number = list(STAGES)[turn % len(STAGES)], dice.choice(list(CODES))
+        workers, folder = turn // 2 % 2 * 2, where / f"run-{turn}"
+        run = Run(
+            *["fit", "photos", "-k", "3", "-o", folder.name, "--workers", str(workers), "--epochs", "4", *OPTIONS],
+            *["--checkpoint-minutes", "10"],  # so that what is saved is saved because of the signal
+            cwd=where,
+            warm=warm,
+            XDG_CACHE_HOME=str(where / f"cache-{turn}"),  # nothing is packed yet
+        )
+        if STAGES[stage] is not None:
+            run.await_line(STAGES[stage])
+        time.sleep(dice.uniform(0, 0.3))
+        sent = time.monotonic()
+        in_time = run.send(number)
+        code = run.end()
+        if not in_time or code == 0:
+            assert code == 0, run.stderr
+            assert run.ended - sent < 1, f"{number!r} was lost ({stage}): {run.stderr}"
+            tally.too_late += 1
+            continue
+        assert code == CODES[number], (stage, run.stderr)
+        assert "Traceback" not in run.stderr
+        assert run.left_behind() == []
+        assert half_files(where) == []
+        if "stopped at step" in run.stderr:
+            _check_nothing_lost(folder, run.stderr)
+        tally.signals += 1
+        tally.by_stage[stage] = tally.by_stage.get(stage, 0) + 1
+        tally.slowest = max(tally.slowest, run.ended - sent)
+        print(tally, flush=True)
+    return tally
+
+
+def _check_nothing_lost(folder: Path, said: str) -> None:
+    """The checkpoint is of the step at which the run says that it stopped, and verifies."""
+    found = re.search(r"stopped at step (\d+)", said)
+    found_state = load_newest(folder / "checkpoints")
+    assert found is not None
+    assert found_state is not None
+    assert found_state[1]["step"] == int(found[1])
+    assert checkpoints(folder / "checkpoints")[-1].name == f"step-{int(found[1]):010d}"
+
+
+def test_a_few_signals(tmp_path: Path, warm: Warm) -> None:
+    tally = torture(tmp_path, warm, signals=6, seed=1)
+    assert tally.slowest < 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_hundred_signals(tmp_path: Path, warm: Warm) -> None:
+    tally = torture(tmp_path, warm, signals=100, seed=2)
+    assert tally.slowest < 5
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
+    """Without saving: the folder holds what it held before."""
+    photos(tmp_path / "photos")
+    options = [*OPTIONS, "--checkpoint-minutes", "10", "--epochs", "100000"]
+    run = Run("fit", "photos", "-k", "3", "-o", "run", *options, cwd=tmp_path, warm=warm)
+    run.await_line("training on")
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    epochs = len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    for _ in range(50):  # the first asks, any later one that comes before the save insists
+        if not run.send(signal.SIGINT):
+            break
+        time.sleep(0.001)
+    assert run.end() == 130
+    assert "Traceback" not in run.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) >= epochs
+    assert half_files(tmp_path) == []
+
+
+def test_a_new_interpreter_is_stopped_alike(tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    run = Run("fit", "photos", "-k", "3", "-o", "run", "--epochs", "100000", *OPTIONS, cwd=tmp_path)
+    run.await_line("training on")
+    time.sleep(0.1)
+    run.send(signal.SIGTERM)
+    assert run.end() == 143
+    assert "--resume -o run" in run.stderr
+    assert run.left_behind() == []
