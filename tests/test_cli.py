@@ -317,3 +317,24 @@ def test_any_name_is_one_field_of_one_row(name: str) -> None:
     text = csv_text(("path", "cluster"), [(name, 3), ("z.png", 4)])
     assert list(csv.reader(io.StringIO(text, newline=""))) == [["path", "cluster"], [name, "3"], ["z.png", "4"]]
     assert "\r\n" not in text
+
+
+def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path) -> None:
+    """The working size is chosen while reading: predict, evaluate and resume must come to the same one."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "large").mkdir()
+    for i in range(16):
+        pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+        Image.fromarray(pixels).save(tmp_path / "large" / f"{i}.png")
+    options = (
+        "--device cpu --epochs 1 --encoder tiny --batch-size 8 --projector-hidden 16 --queue-size 0 --n-transforms 5"
+    )
+    assert main(["fit", "large", "-k", "2", "-o", "run", *options.split(), "--quiet", "--no-report"]) == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert (config["image_size"], config["cluster_hidden"]) == (64, 16)
+    assert any(line.startswith("image_size = 64") for line in json.loads(Path("run/run.json").read_text())["chosen"])
+    first = Path("run/assignments.csv").read_bytes()
+    assert main(["predict", "run", "large", "-o", "again.csv", "--quiet"]) == 0
+    assert Path("again.csv").read_bytes() == first
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert Path("run/assignments.csv").read_bytes() == first

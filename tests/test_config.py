@@ -90,8 +90,10 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
     config, said = settle(recipe("modern"), CIFAR)
     assert (config.image_size, config.stem, config.preset, config.encoder) == (32, "small", "small", "resnet18")
     assert (config.batch_size, config.epochs) == (512, 600)
-    assert {line.split(" ")[0] for line in said} == {"image_size", "stem", "preset", "encoder", "batch_size", "epochs"}
-    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr"}  # None is a value of theirs
+    assert (config.projector_hidden, config.cluster_hidden) == (4096, 4096)
+    settled = {"image_size", "stem", "preset", "encoder", "projector_hidden", "cluster_hidden", "batch_size", "epochs"}
+    assert {line.split(" ")[0] for line in said} == settled
+    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs"}  # None is a value of theirs
     left = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     assert left <= optional
 
@@ -103,8 +105,7 @@ def test_settling_works_for_any_set(n: int, gpu: bool, side: int) -> None:
     config, _ = settle(recipe("modern").replace(n_clusters=2), SetFacts(n, side, side + 7, gray=side == 28, gpu=gpu))
     assert config.batch_size is not None
     assert 2 <= config.batch_size <= n
-    own = {146: 128, 256: 224}.get(side, side)
-    size = own if gpu else min(own, 64)
+    size = {146: 128, 256: 224}.get(side, side)
     assert config.image_size == size
     assert config.preset == ("gray" if side == 28 else "small" if size <= 64 else "natural")
     assert config.encoder == ("resnet18" if gpu else "tiny" if size <= 32 else "light")

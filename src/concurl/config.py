@@ -65,12 +65,12 @@ class Config:
     """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny a two-stage one. None: from image size and device."""
     stem: Literal["large", "small"] | None = None
     """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size."""
-    projector_hidden: int = 4096
-    """[g_theta, h_theta] Hidden width of projector and predictor."""
+    projector_hidden: int | None = 4096
+    """[g_theta, h_theta] Hidden width of projector and predictor. None: 4096 on a GPU, 512 on a CPU."""
     projector_dim: int = 256
     """[v, w] Output dimension of projector and predictor."""
-    cluster_hidden: int = 2048
-    """[g] Hidden width of the cluster head."""
+    cluster_hidden: int | None = 2048
+    """[g] Hidden width of the cluster head. None: the projector's."""
     embedding_dim: int = 256
     """[d] Dimension of the cluster embeddings z and of the prototypes."""
     tau_b: float = 0.99
@@ -230,10 +230,8 @@ def _check(config: Config) -> None:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:
         raise UserError("alpha=beta=gamma=0: at least one loss must have a weight")
-    if config.head_init == "projector" and (config.cluster_hidden, config.embedding_dim) != (
-        config.projector_hidden,
-        config.projector_dim,
-    ):
+    same_hidden = config.cluster_hidden in (None, config.projector_hidden)
+    if config.head_init == "projector" and not (same_hidden and config.embedding_dim == config.projector_dim):
         raise UserError(
             f"head_init=projector: cluster_hidden={config.cluster_hidden} and embedding_dim={config.embedding_dim} must "
             f"equal projector_hidden={config.projector_hidden} and projector_dim={config.projector_dim}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     embeddings_ : (N, dim) unit cluster embeddings.
     config_ : the Config with all choices made.
     history_ : one dict per epoch, the rows of metrics.jsonl.
+    names_ : the files (or indices) that the labels belong to, in order.
+    skipped_ : the files that were left out, with reasons.
 
     Examples
     --------
@@ -79,11 +82,16 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         if self.verbose:
             logging.getLogger("concurl").setLevel(logging.INFO)
         config = recipe(self.recipe).replace(n_clusters=self.n_clusters, seed=self.random_state, **(self.options or {}))
-        images = open_source(X, image_size=config.image_size).images
-        config = run.settled(config, images)
-        result = run.fit(images, config, encoder=self.encoder, views=self.views)
+        images = open_source(X, image_size=config.image_size, largest=run.largest_size(config)).images
+        config, _ = run.settled(config, images)
+        encoder = copy.deepcopy(
+            self.encoder
+        )  # a parameter stays as it was given: a second fit starts where the first did
+        result = run.fit(images, config, encoder=encoder, views=self.views)
         self._take(result.trained, result.assignment)
         self.history_ = result.metrics
+        self.names_ = list(images.names)
+        self.skipped_ = list(images.skipped)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:

@@ -70,17 +70,21 @@ def digits() -> Config:
         projection_dim=16,
         beta=0.5,
         gamma=0.5,
-        cluster_start=0.5,
+        cluster_start=0.75,
+        cluster_lr=0.3,
         prototype_init="kmeans",
-        epochs=150,
-        batch_size=128,
+        head_init="projector",
+        codes_from="target",
+        queue_size=960,
+        epochs=120,
+        batch_size=64,
         optimizer="adamw",
         learning_rate=2e-3,
+        predictor_lr=10.0,
         weight_decay=1e-4,
         schedule="cosine",
         warmup=0.05,
         tau_b=0.98,
-        tau_b_end=1.0,
     )
 
 
@@ -107,7 +111,8 @@ def modern() -> Config:
         cluster_lr=0.3,
         prototype_init="kmeans",
         head_init="projector",
-        cluster_hidden=4096,
+        projector_hidden=None,
+        cluster_hidden=None,
         codes_from="target",
         queue_size=3584,
         beta=0.5,
@@ -139,7 +144,7 @@ def recipe(name: str) -> Config:
 # ---- what a Config leaves open is settled from the images ---------------------------------------------------
 
 
-CPU_SIZE = 64  # pixels; a CPU takes larger images at this size unless told otherwise
+CPU_SIZE = 64  # pixels: what files are read at, at most, for a run on a CPU that names no image_size
 
 
 @dataclass(frozen=True)
@@ -166,14 +171,15 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     n, side = facts.n_images, min(facts.height, facts.width)
     if config.n_clusters > n:
         raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images; ask for fewer clusters")
-    own = max(8, side if side <= 128 else round(side * 224 / 256))
-    choose("image_size", own if facts.gpu else min(own, CPU_SIZE), "the images' own size" if facts.gpu else "a CPU")
+    choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), "the size the images are kept at")
     size = config.image_size
     assert size is not None
     choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"views are {size} px")
     gray = facts.gray and size <= 32
     reason = "small images without colour" if gray else f"views are {size} px"
     choose("preset", "gray" if gray else "small" if size <= 64 else "natural", reason)
+    choose("projector_hidden", 4096 if facts.gpu else 512, "a GPU" if facts.gpu else "a CPU")
+    choose("cluster_hidden", config.projector_hidden, "as the projector's")
     light = "tiny" if size <= 32 else "light"
     choose("encoder", "resnet18" if facts.gpu else light, "a GPU" if facts.gpu else f"a CPU and views of {size} px")
     # At least a dozen steps an epoch: too few updates, and the clusters set before the features have formed.

@@ -30,7 +30,7 @@ from concurl.data.aside import cannot_write, write_whole, written_aside
 from concurl.data.imageset import ImageSet, Skipped
 from concurl.errors import RunError, UserError
 from concurl.network.trained import TrainedModel
-from concurl.recipes import SetFacts, settle
+from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
@@ -55,8 +55,13 @@ class Result:
     warnings: list[str]
 
 
-def settled(config: Config, images: ImageSet) -> Config:
-    """The config with its open choices made from the images; each choice is logged."""
+def largest_size(config: Config) -> int | None:
+    """The working size up to which files are read for this config; it also refuses a device that is not there."""
+    return None if choose_device(config.device).type == "cuda" else CPU_SIZE
+
+
+def settled(config: Config, images: ImageSet) -> tuple[Config, list[str]]:
+    """The config with its open choices made from the images, and a line on each; they are logged too."""
     some = images.images[:: max(1, len(images) // 256)]
     facts = SetFacts(
         n_images=len(images),
@@ -68,7 +73,7 @@ def settled(config: Config, images: ImageSet) -> Config:
     config, said = settle(config, facts)
     for line in said:
         log.info("chose %s", line)
-    return config
+    return config, said
 
 
 def fit(

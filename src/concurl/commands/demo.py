@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
     opened = open_again(about, config.image_size)
     assert opened.labels is not None
-    config = run.settled(config, opened.images)
+    config, _ = run.settled(config, opened.images)
     with run.run_folder(given.output, resume=False, overwrite=True) as folder:
         run.write_start(folder, config, about, opened.images.skipped)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)

@@ -79,8 +79,8 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     folder: Path = given.output
     if (folder / "config.json").exists() and not given.overwrite:
         raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
-    opened = open_again(about, config.image_size, given.workers)
-    config = run.settled(config, opened.images)
+    opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
+    config, about["chosen"] = run.settled(config, opened.images)
     about["root"] = opened.images.facts.get("root")
     with run.run_folder(folder, resume=False, overwrite=given.overwrite):
         run.write_start(folder, config, about, opened.images.skipped)
@@ -114,10 +114,10 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         write_report(folder, opened)
     if result.scores is not None:
         print(table(result.scores))
-    sizes = ", ".join(
-        map(str, sorted((result.assignment.labels == k).sum() for k in range(result.trained.config.n_clusters)))
-    )
-    print(f"{len(opened.images):,} images in {result.trained.config.n_clusters} clusters of {sizes}: {folder}")
+    config, labels = result.trained.config, result.assignment.labels
+    sizes = sorted(int((labels == k).sum()) for k in range(config.n_clusters))
+    shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"
+    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}: {folder}")
 
 
 def _recipe_named(argv: list[str]) -> str:

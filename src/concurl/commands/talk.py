@@ -37,7 +37,9 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def open_again(about: dict[str, Any], image_size: int | None, workers: int | None = None) -> Opened:
+def open_again(
+    about: dict[str, Any], image_size: int | None, workers: int | None = None, largest: int | None = None
+) -> Opened:
     """The images that run.json names."""
     from concurl.data.opened import open_source
 
@@ -48,6 +50,7 @@ def open_again(about: dict[str, Any], image_size: int | None, workers: int | Non
         image_size=image_size,
         limit=about["limit"],
         workers=workers,
+        largest=largest,
         progress=reader_progress(),
     )
 

@@ -36,6 +36,7 @@ def open_source(
     limit: int | None = None,
     cache: Path | None = None,
     workers: int | None = None,
+    largest: int | None = None,  # working size that may be chosen for files where image_size is None
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Opened:
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
@@ -47,7 +48,7 @@ def open_source(
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
-    images = read_source(source, size, cache=cache, workers=workers, progress=progress)
+    images = read_source(source, size, cache=cache, workers=workers, progress=progress, largest=largest)
     if limit is not None and limit < len(images):
         from concurl.data.batches import sample  # torch comes with it: not before it is needed
 

@@ -38,6 +38,7 @@ def read_source(
     progress: Progress | None = None,
     background: Colour = WHITE,
     exclude: Iterable[PathLike] = (),
+    largest: int | None = None,
 ) -> ImageSet:
     """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
 
@@ -46,6 +47,7 @@ def read_source(
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for every core, 0 for none but this one, without their protection.
     exclude: folders that are not entered, such as the run's own.
+    largest: the largest working size that may be chosen where `size` is None.
     """
     if is_array(source):
         return read_array(source, size)
@@ -56,7 +58,7 @@ def read_source(
         source = items
     folder = default_folder() if cache is None else Path(cache)
     listing = list_source(source, exclude=[folder, *exclude])
-    return _read(listing, size, folder, background, False, workers, progress)
+    return _read(listing, size, folder, background, False, workers, progress, largest)
 
 
 def read_files(
@@ -87,16 +89,19 @@ def _read(
     keep_duplicates: bool,
     workers: int | None,
     progress: Progress | None,
+    largest: int | None = None,
 ) -> ImageSet:
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
-    slot = find_slot(folder, listing, size=size, background=background, keep_duplicates=keep_duplicates)
+    slot = find_slot(
+        folder, listing, size=size, background=background, keep_duplicates=keep_duplicates, largest=largest
+    )
     if (pack := open_pack(slot)) is not None:
         return _image_set(pack, listing, size, reused=True)
     with locked(slot):
         if (pack := open_pack(slot)) is not None:  # another process made it while this one waited
             return _image_set(pack, listing, size, reused=True)
-        side = size or stored_size(choose_size(measure_sizes(listing, workers)))
+        side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
         results = inspect(
             listing,
             side,

@@ -32,6 +32,7 @@ class Branch(nn.Module):
 
     def __init__(self, encoder: nn.Module, config: Config) -> None:
         super().__init__()
+        assert config.projector_hidden is not None and config.cluster_hidden is not None, "settle the config first"
         self.encoder = encoder
         features = int(encoder.num_features)  # type: ignore[arg-type]
         self.projector = mlp(features, config.projector_hidden, config.projector_dim)
@@ -51,6 +52,7 @@ class Model(nn.Module):
             assert config.encoder is not None and config.stem is not None, "settle the config first"
             encoder = build_encoder(config.encoder, stem=config.stem, in_channels=2 if config.sobel else 3)
         self.online = Branch(encoder, config)
+        assert config.projector_hidden is not None
         self.predictor = mlp(config.projector_dim, config.projector_hidden, config.projector_dim)
         self.prototypes = nn.Parameter(normalize(torch.randn(config.n_clusters, config.embedding_dim), dim=1))
         self.target = copy.deepcopy(self.online).requires_grad_(False)

@@ -19,7 +19,8 @@ from concurl.report.facts import RunFacts, shown
 State = Literal["good", "watch", "bad"]
 
 # Least mean agreement of the ensemble (mean confidence where there is none) for each word.
-SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "mostly guessing"))
+SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
+AGREED = 0.5  # mean agreement below this: most members contradict the labels
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
 HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
 ALMOST_ALL = 0.9  # twice an even share is everything where there are two clusters: there, this much
@@ -49,7 +50,7 @@ class Verdict:
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
-    looks = (_losses, _balance, _members, _spread, _progress, _files)
+    looks = (_losses, _agreement, _balance, _members, _spread, _progress, _files)
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
         Check("watch", "A warning during the run", _sentence(shown(text)))
         for text in facts.summary.get("warnings") or ()
@@ -145,6 +146,18 @@ def _losses(facts: RunFacts) -> Check | None:
             f"(cluster_start), or lower epsilon.",
         )
     return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}.")
+
+
+def _agreement(facts: RunFacts) -> Check | None:
+    agreement = _mean(facts.agreement)
+    if math.isnan(agreement) or agreement >= AGREED:
+        return None  # a sentence of the verdict says it already
+    return Check(
+        "bad",
+        "The ensemble does not agree with the labels",
+        f"On average only {percent(agreement)} of its members vote for an image's label. Train longer, or ask for another "
+        f"number of clusters.",
+    )
 
 
 def _balance(facts: RunFacts) -> Check:

@@ -76,6 +76,7 @@ class Trainer:
         self.step = 0
         self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
         self.seconds = 0.0  # of training, over all sittings
+        self._note = ""  # the last epoch's loss and speed, for the progress line
 
         self.take_step = self._fast_form(
             Step(
@@ -126,12 +127,13 @@ class Trainer:
             self.totals += losses
             self.finite.note(losses[0], numbers[index])
             self.step += 1
-            progress.advance(1)
+            progress.advance(1, self._note)
             if self.step < end:  # at the epoch's end its row comes first, as a resumed run begins with the next epoch
                 self._save_if_due()
 
         row = self._row(epoch)
         row["images_per_second"] = round((end - first) * c.batch_size / (time.monotonic() - started), 1)
+        self._note = f"loss {row['loss']:.3f}, {row['images_per_second']:,.0f} images/s"
         self._look(row)
         self.totals.zero_()
         self.metrics.append(row)
