@@ -97,6 +97,7 @@ def main(tries: int, seed: int) -> None:
         assert len(checkpoints(Path("run/checkpoints"))) >= 1
         tally["full"] += 1
         where[re.sub(r"step-\d+", "step-N", str(Path(found[1])))] += 1
+        print(dict(tally), dict(where), file=sys.stderr, flush=True)
         if tally["full"] % 5 == 1:  # with room again it goes on, to the same end
             code, said = child(["fit", "--resume", "-o", "run", "--quiet", "--no-report"])
             assert code == 0, said
