@@ -44,7 +44,10 @@ class Rows(ConCURL):
     def fit(self, X: Any, y: Any = None) -> Self:
         X = validate_data(self, X, ensure_min_samples=4)
         self.low_, self.high_ = float(X.min()), float(X.max())
-        asked, self.n_clusters = self.n_clusters, max(2, self.n_clusters)  # some checks ask for one: no clustering to us
+        asked, self.n_clusters = (
+            self.n_clusters,
+            max(2, self.n_clusters),
+        )  # some checks ask for one: no clustering to us
         super().fit(self.pictures(X))
         self.n_clusters = asked
         return self

@@ -210,6 +210,27 @@ def test_a_few_full_disks_and_one_read_only(here: Path) -> None:
     assert half_files(here) == []
 
 
+def test_a_disk_that_fills_while_folders_are_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+    import shutil
+
+    assert main(FIT) == 0
+    plain, copied = shutil.copyfile, []
+
+    def copy(source: Path, target: Path) -> None:
+        if len(copied) == 3:
+            Path(target).write_bytes(b"hal")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copied.append(plain(source, target))
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 74
+    assert "bytes" in capsys.readouterr().err
+    assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_fifty_full_disks(here: Path) -> None:
