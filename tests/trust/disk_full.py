@@ -67,17 +67,19 @@ def main(tries: int, seed: int) -> None:
     wanted = results(Path("run"))
     page = len(Path("run/report.html").read_bytes())
     shutil.rmtree("run")
-    stopped = apart / "stopped"
-    _stop_in_the_middle(stopped)
+    stopped = {step: _stop_at(step, apart) for step in (6, 12)}  # in the middle, and before anything is labelled
     old_csv = b"path,cluster\nan,older\n"
 
-    room = page + 4 * sum(p.stat().st_size for p in stopped.rglob("*") if p.is_file())
+    # So much is wanting: in the middle one more checkpoint than the two that are kept, at the end model and page.
+    state = next(stopped[6].glob("checkpoints/*/state.safetensors")).stat().st_size
+    room = {6: state, 12: page + len(wanted["model/model.safetensors"])}
     while tally["full"] < tries:
         shutil.rmtree("run", ignore_errors=True)
-        shutil.copytree(stopped, "run")
+        step = dice.choice((6, 12))
+        shutil.copytree(stopped[step], "run")
         Path("run/assignments.csv").write_bytes(old_csv)
         before = {p.name: p.stat().st_size for p in Path("run/checkpoints").iterdir()}
-        _leave_free(Path("ballast"), dice.randrange(room))
+        _leave_free(Path("ballast"), dice.randrange(room[step]))
         code, said = child(["fit", "--resume", "-o", "run", "--quiet"])
         Path("ballast").unlink(missing_ok=True)
         if code == 0:
@@ -97,6 +99,7 @@ def main(tries: int, seed: int) -> None:
         assert len(checkpoints(Path("run/checkpoints"))) >= 1
         tally["full"] += 1
         where[re.sub(r"step-\d+", "step-N", str(Path(found[1])))] += 1
+        print(dict(tally), dict(where), file=sys.stderr, flush=True)
         if tally["full"] % 5 == 1:  # with room again it goes on, to the same end
             code, said = child(["fit", "--resume", "-o", "run", "--quiet", "--no-report"])
             assert code == 0, said
@@ -127,23 +130,24 @@ def main(tries: int, seed: int) -> None:
     print(json.dumps({**tally, "where": where}))
 
 
-def _stop_in_the_middle(stopped: Path) -> None:
-    """A run that stopped at step 6, with its two last checkpoints."""
+def _stop_at(step: int, apart: Path) -> Path:
+    """A run that stopped at this step, with its two last checkpoints."""
     import concurl.training.trainer as trainer
 
     save = trainer.Trainer.save
 
     def and_stop(self: trainer.Trainer) -> None:
         save(self)
-        if self.step == 6:
+        if self.step == step:
             raise KeyboardInterrupt
 
     trainer.Trainer.save = and_stop  # type: ignore[method-assign]
     code, said = child(FIT)
     trainer.Trainer.save = save  # type: ignore[method-assign]
     assert code == 130, said
-    shutil.copytree("run", stopped)
+    shutil.copytree("run", apart / f"stopped-{step}")
     shutil.rmtree("run")
+    return apart / f"stopped-{step}"
 
 
 def _leave_free(ballast: Path, free: int) -> None:

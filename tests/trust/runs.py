@@ -102,7 +102,7 @@ class Run:
             if self.code is not None:
                 return text in self.stderr
             assert time.monotonic() < deadline, f"no {text!r} in {self.stderr}"
-            time.sleep(0.002)
+            time.sleep(0.01)
         return True
 
     def send(self, number: int) -> bool:

@@ -155,7 +155,7 @@ def test_a_run_is_not_resumed_on_other_images(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
-    late = [*FIT, "--checkpoint-minutes", "10"]
+    late = [word for word in FIT if word != "--quiet"] + ["--checkpoint-minutes", "10"]
     assert main(late) == 0
     wanted = results(here / "run")
     plain = Step.__call__
@@ -171,8 +171,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytes
     assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2
     assert checkpoints(Path("run/checkpoints")) == []
     log = Path("run/train.log").read_bytes()
-    assert main(RESUME) == 0
+    assert main([word for word in RESUME if word != "--quiet"]) == 0
     assert results(here / "run") == wanted
+    assert len(Path("run/train.log").read_bytes()) > len(log)
     assert Path("run/train.log").read_bytes().startswith(log)
 
 
@@ -208,6 +209,27 @@ def test_a_few_full_disks_and_one_read_only(here: Path) -> None:
     assert tally["full"] >= 6
     assert tally["read-only"] == 2
     assert half_files(here) == []
+
+
+def test_a_disk_that_fills_while_folders_are_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import errno
+    import shutil
+
+    assert main(FIT) == 0
+    plain, copied = shutil.copyfile, []
+
+    def copy(source: Path, target: Path) -> None:
+        if len(copied) == 3:
+            Path(target).write_bytes(b"hal")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copied.append(plain(source, target))
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 74
+    assert "bytes" in capsys.readouterr().err
+    assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 3
 
 
 @pytest.mark.slow

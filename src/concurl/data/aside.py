@@ -12,7 +12,7 @@ from typing import IO
 from concurl.errors import RunError, UserError
 
 EX_IOERR = 74  # sysexits.h; the exit code for a full disk
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def cannot_write(error: OSError, path: Path, needed: int = 0) -> Exception:
     """What to tell the user about a write that failed."""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return disk_full(path, needed)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return UserError(f"cannot write {path}: {error.strerror}; choose a folder that can be written to")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from concurl.data.aside import FULL, disk_full
 from concurl.errors import UserError
 
 UNSURE_FOLDER = "unsure"
@@ -37,10 +38,13 @@ def export_folders(run: Path, output: Path, *, how: str, names: Path | None = No
     for row in rows:
         folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(row["cluster"], named)
         target = output / folder / row["path"]  # the whole path: two folders may hold a file of the same name
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             ways[how]((root / row["path"]).resolve(), target)
         except OSError as error:
+            if error.errno in FULL:
+                target.unlink(missing_ok=True)  # half a picture
+                raise disk_full(target, (root / row["path"]).stat().st_size) from error
             raise UserError(f"{target}: {how} failed ({error.strerror}); try --folders copy") from None
         counts[folder] += 1
     return dict(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from concurl.clustering.assign import assign
+from concurl.data.aside import write_whole
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.views.views import evaluation_view
@@ -50,5 +52,7 @@ def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Pat
     wanted = assign(trained, some).labels
     if not np.array_equal(labels, wanted):
         raise RunError(f"the exported program labels {int((labels != wanted).sum())} of {len(some)} images differently")
-    torch.export.save(program, output)
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    write_whole(output, content.getvalue())
     return len(some)

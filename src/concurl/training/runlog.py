@@ -39,6 +39,7 @@ class LogFile(logging.Handler):
         super().__init__()
         self.path = path
         self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        _append(path, b"")  # a folder that cannot be written to is found now
 
     def emit(self, record: logging.LogRecord) -> None:
         _append(self.path, (self.format(record) + "\n").encode(errors="surrogateescape"))
