@@ -12,6 +12,7 @@ from concurl.errors import RunError, UserError
 VERBS = {
     "fit": "train on a folder of images (or a benchmark) and label them",
     "predict": "label images, new ones or old, with a run's model",
+    "merge": "join the parts that predict --shard wrote",
     "report": "make the page of a run anew",
     "export": "a folder per cluster, or the model for other tools",
     "audit": "look through a folder of images before anything is trained",

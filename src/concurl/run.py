@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 import concurl
-from concurl.clustering.assign import UNSURE, Assignment, finish
+from concurl.clustering.assign import BRANCHES, UNSURE, Assignment, assign, finish
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
+from concurl.data.aside import written_aside
+from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet, Skipped
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
@@ -37,6 +39,9 @@ from concurl.training.trainer import Trainer
 
 log = logging.getLogger("concurl")
 
+# Predictions are made in these blocks, however they are shared out: an image's last digits may hang on its place in
+# the matrices, and so its place is always the same.
+BLOCK = 512
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
 
@@ -51,11 +56,11 @@ class Result:
     warnings: list[str]
 
 
-def settled(config: Config, images: ImageSet) -> Config:
+def settled(config: Config, images: ImageSet, train_images: int | None = None) -> Config:
     """The config with its open choices made from the images; each choice is logged."""
     some = images.images[:: max(1, len(images) // 256)]
     facts = SetFacts(
-        n_images=len(images),
+        n_images=min(len(images), train_images or len(images)),
         height=images.images.shape[2],
         width=images.images.shape[3],
         gray=bool((some[:, :1] == some).all()),
@@ -65,6 +70,14 @@ def settled(config: Config, images: ImageSet) -> Config:
     for line in said:
         log.info("chose %s", line)
     return config
+
+
+def training_ids(n_images: int, train_images: int | None, seed: int) -> NDArray[np.int64] | None:
+    """The seeded sample of images to train on, in ascending order; None for all."""
+    if train_images is None or train_images >= n_images:
+        return None
+    ids: NDArray[np.int64] = sample(seed, n_images, train_images).numpy()
+    return ids
 
 
 def fit(
@@ -79,19 +92,41 @@ def fit(
 ) -> Result:
     """Train, label, score; with a folder, leave everything there."""
     begun = time.monotonic()
-    trainer = Trainer(config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels))
+    judge = judge_of(labels)
+    trainer = Trainer(config, images.images, folder=folder, encoder=encoder, views=views, judge=judge)
+    train(trainer, resume=resume)
+    return conclude(trainer, images, labels, begun)
+
+
+def train(trainer: Trainer, *, resume: bool) -> None:
+    """The part of `fit` that all processes of a run do together."""
     if resume and trainer.resume():
         log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
-    model = trainer.fit()
-    trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
+    trainer.fit()
+
+
+def conclude(
+    trainer: Trainer,
+    images: ImageSet,
+    labels: NDArray[np.int64] | None,
+    begun: float,
+    *,
+    trained_on: NDArray[np.uint8] | None = None,  # None: all of them
+) -> Result:
+    """The part of `fit` that one process does alone: strike the balance, label, score, write."""
+    config, arithmetic = trainer.config, trainer.arithmetic
+    branches = () if labels is None else BRANCHES[:3] + BRANCHES[4:]  # only scores want them
+    seen = images.images if trained_on is None else trained_on
+    trained, assignment = finish(config, trainer.model, trainer.A, seen, arithmetic.autocast, branches=branches)
+    if trained_on is not None:
+        assignment = assign(trained, images.images, branches=branches)
     scores = None
     if labels is not None:
-        device = trainer.arithmetic.device
-        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
+        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=arithmetic.device)
         scores = evaluate(found, labels)
     result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
-    if folder is not None:
-        write_result(folder, images, result, minutes=(time.monotonic() - begun) / 60)
+    if trainer.folder is not None:
+        write_result(trainer.folder, images, result, minutes=(time.monotonic() - begun) / 60)
     return result
 
 
@@ -175,6 +210,18 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "source": run.get("source", ""),
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def write_predictions(
+    path: Path, trained: TrainedModel, images: ImageSet, rows: range, cluster_names: dict[int, str]
+) -> None:
+    """Label the images `rows` (from a block's start) block by block: memory does not grow with their number."""
+    with written_aside(path) as file:
+        file.write(csv_text(COLUMNS, ()).encode())
+        for start in range(rows.start, rows.stop, BLOCK):
+            block = slice(start, min(start + BLOCK, rows.stop))
+            text = assignments_csv(images.names[block], assign(trained, images.images[block]), cluster_names)
+            file.write(text.partition("\n")[2].encode(errors="surrogateescape"))
 
 
 def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int, str] | None = None) -> str:

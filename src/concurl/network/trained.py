@@ -47,9 +47,7 @@ class TrainedModel:
         aside = folder.with_name(folder.name + ".part")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
-        tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
-        weights = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        weights = self._weights()
         about = {
             "format": "concurl-model",
             "schema": SCHEMA,
@@ -61,6 +59,15 @@ class TrainedModel:
         (aside / "model.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
+
+    def digest(self) -> str:
+        """The hash of all that decides a label."""
+        return hashlib.sha256(self._weights() + self.config.to_json().encode()).hexdigest()
+
+    def _weights(self) -> bytes:
+        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
+        tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
+        return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
 
     @classmethod
     def load(

@@ -22,13 +22,17 @@ from concurl.objective.ensemble import draw_transforms
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
+from concurl.training.batchnorm import synchronise
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
+from concurl.training.distributed import World
 from concurl.training.graph import CapturedStep, compile_step
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
 from concurl.training.optimizer import load_tensors, make_optimizer, tensors
+from concurl.training.parallel import distribute_step
+from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
 from concurl.training.step import Step, Views
@@ -51,9 +55,11 @@ class Trainer:
         encoder: nn.Module | None = None,
         views: Views | None = None,
         judge: Judge | None = None,
+        world: World | None = None,  # None: this process alone
     ) -> None:
         assert config.batch_size is not None and config.epochs is not None, "settle the config first"
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.world = config, folder, world or World()
+        self.local_batch = self.world.local(config.batch_size)
         self.arithmetic = Arithmetic.of(config)
         device = self.arithmetic.device
         self.feed = make_feed(images, device)
@@ -65,6 +71,8 @@ class Trainer:
             torch.manual_seed(config.seed)
             self.model = Model(config, encoder)
         self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.world.size > 1:
+            synchronise(self.model, self.world)
         self.A = draw_transforms(
             config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, config.seed
         ).to(device)
@@ -83,11 +91,13 @@ class Trainer:
                 self.queue,
                 views or PresetViews(config),
                 self.arithmetic.autocast,
+                self.world,
             )
         )
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
-        self.metrics = MetricsFile(folder)
+        self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config)
+        self.pulse = Pulse(self.world)
 
     def fit(self) -> Model:
         """Train from wherever the run stands to its end."""
@@ -113,7 +123,8 @@ class Trainer:
         numbers = torch.arange(first, end, device=device)
         started, clock = time.monotonic(), self.step
 
-        for index, (images, ids) in enumerate(self.feed.batches(order, c.batch_size)):
+        order = self.world.share(order, c.batch_size)
+        for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._start_clustering()
             clustering = self.step >= self.schedule.cluster_step
@@ -134,8 +145,15 @@ class Trainer:
         if c.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
             for branch in (self.model.online, self.model.target):
                 branch.cluster_head.load_state_dict(branch.projector.state_dict())
-        if c.prototype_init == "random" and not c.queue_size:
-            return
+        if c.prototype_init == "kmeans" or c.queue_size:
+            if self.world.leads:
+                self._place_prototypes()
+            self.world.broadcast(self.model.prototypes.data, self.queue.entries)
+
+    @torch.no_grad()
+    def _place_prototypes(self) -> None:
+        """Prototypes by k-means, and a queue of the embeddings that k-means saw."""
+        c = self.config
         ids = sample(c.seed, self.n_images, START_IMAGES).numpy()
         online, target = self.monitor.embeddings(self.model, ids)
         if c.prototype_init == "kmeans":
@@ -170,7 +188,7 @@ class Trainer:
             "images_per_second": round(images_per_second, 1),
         }
         last = self.step == self.schedule.total_steps
-        if last or (epoch + 1) % self.config.monitor_every == 0:
+        if self.world.leads and (last or (epoch + 1) % self.config.monitor_every == 0):
             row.update(self.monitor.look(self.model, clustering))
         return row
 
@@ -179,6 +197,7 @@ class Trainer:
     def resume(self) -> bool:
         """Go on from the newest sound checkpoint; False if there is none."""
         found = None if self.folder is None else load_newest(self.folder / "checkpoints")
+        self.world.check_same("the newest checkpoints", [torch.tensor(-1 if found is None else found[1]["step"])])
         if found is None:
             return False
         state, facts = found
@@ -204,13 +223,17 @@ class Trainer:
         state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
         state |= {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
         state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
+        self.world.check_same("the weights", state.values())
+        self._saved = time.monotonic()
+        if not self.world.leads:
+            return
         facts = {"config": self.config.to_json(), "step": self.step, "seconds": 60 * self._minutes()}
         save_checkpoint(self.folder / "checkpoints", self.step, state, facts)
-        self._saved = time.monotonic()
 
     def _save_if_due(self) -> None:
-        asked = self._signals.caught
-        if asked is None and time.monotonic() - self._saved < 60 * self.config.checkpoint_minutes:
+        late = time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes
+        asked, due = self.pulse.agreed(self.step, self._signals.caught, late)
+        if asked is None and not due:
             return
         if bool(torch.isfinite(self.totals).all()):  # a diverged state must not replace a good one
             self.save()
@@ -222,6 +245,9 @@ class Trainer:
         return (self.seconds + time.monotonic() - self._begun) / 60
 
     def _fast_form(self, step: Step) -> Step | CapturedStep:
+        if self.world.size > 1:
+            distribute_step(step)
+            return step
         if self.arithmetic.device.type != "cuda" or not self.arithmetic.compiled(self.schedule.total_steps):
             return step
         compile_step(step)
