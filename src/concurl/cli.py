@@ -16,6 +16,7 @@ VERBS = {
     "report": "make the page of a run anew",
     "export": "a folder per cluster, or the model for other tools",
     "audit": "look through a folder of images before anything is trained",
+    "pack": "put many small files into a few large ones (tar shards)",
     "evaluate": "score a run against labels",
     "demo": "the whole way on 1,797 handwritten digits: a few minutes on a CPU, no download",
 }

@@ -115,7 +115,7 @@ def conclude(
 ) -> Result:
     """The part of `fit` that one process does alone: strike the balance, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
-    branches = () if labels is None else BRANCHES[:3] + BRANCHES[4:]  # only scores want them
+    branches = () if labels is None else tuple(b for b in BRANCHES if b != "z")  # only scores want them
     seen = images.images if trained_on is None else trained_on
     trained, assignment = finish(config, trainer.model, trainer.A, seen, arithmetic.autocast, branches=branches)
     if trained_on is not None:

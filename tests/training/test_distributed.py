@@ -7,7 +7,6 @@ import contextlib
 import numpy as np
 import pytest
 import torch
-from ranks import in_ranks
 
 from concurl.config import Config
 from concurl.data.batches import epoch_order
@@ -17,6 +16,7 @@ from concurl.training.batchnorm import AllReduceBatchNorm, synchronise
 from concurl.training.checkpoint import checkpoints
 from concurl.training.distributed import World
 from concurl.training.trainer import Trainer
+from ranks import in_ranks
 
 ALONE = World()
 RANKS = [2, pytest.param(4, marks=pytest.mark.slow)]
@@ -199,10 +199,10 @@ def test_fifty_steps_are_those_of_one_process(size, config, reference, tmp_path)
 
 @pytest.mark.parametrize("size", RANKS)
 def test_in_float32_the_losses_agree_to_rounding(size, config, tmp_path):
-    """Ten steps: after that Adam, which divides by the gradient's own size, makes differences of roundings."""
-    config = config.replace(epochs=2, learning_rate=1e-4)
+    """By SGD: Adam's first step has a gradient's sign and not its size, and so makes much of a rounding of 0."""
+    config = config.replace(epochs=2, optimizer="sgd", learning_rate=0.01)
     (want,), found = (trained(n, tmp_path / str(n), config, double=False) for n in (1, size))
-    np.testing.assert_allclose(found[0]["losses"], want["losses"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found[0]["losses"], want["losses"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("sizes"), [(2, 1), pytest.param((4, 2, 1), marks=pytest.mark.slow)])
@@ -210,6 +210,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(sizes, config, reference, tm
     """Stopped within an epoch, after clustering has begun, and resumed by fewer processes."""
     first, *others = sizes
     run = tmp_path / "run"
+    run.mkdir()
     losses = [trained(first, tmp_path / "first", config, run, until=23)[0]["losses"]]
     for size, until in zip(others, [*range(31, 31 + len(others) - 1), None], strict=True):
         found = trained(size, tmp_path / str(size), config, run, resume=True, until=until)[0]
@@ -231,9 +232,9 @@ def disturbed(world: World, config: Config, folder) -> str:
 
 
 def test_ranks_that_differ_are_found_at_the_checkpoint(config, tmp_path):
-    found = in_ranks(2, disturbed, tmp_path, config.replace(epochs=1, cluster_start=0.0), tmp_path / "run")
+    found = in_ranks(2, disturbed, tmp_path, config.replace(epochs=1, cluster_start=0.0), tmp_path)
     assert all("rank 1 differ from those of rank 0" in message for message in found)
-    assert not checkpoints(tmp_path / "run" / "checkpoints")
+    assert not checkpoints(tmp_path / "checkpoints")
 
 
 # ---- the network ----------------------------------------------------------------------------------------------
@@ -248,12 +249,8 @@ def bytes_of_a_step(world: World, config: Config) -> tuple[int, int]:
     trainer.take_step(images, ids, torch.tensor(0), row, True)
     with torch.profiler.profile(record_shapes=True) as record:
         trainer.take_step(images, ids, torch.tensor(0), row, True)
-    width = {"float": 4, "int": 4, "long int": 8, "double": 8}
-    seen = 0
-    for event in record.events():
-        if event.name.startswith("gloo:"):
-            kind = event.concrete_inputs  # noqa: F841 (shown when this test fails)
-            seen += sum(int(np.prod(shape)) for shape in event.input_shapes if shape) * width["float"]
+    sent = [event for event in record.events() if event.name.startswith("gloo:")]
+    seen = 4 * sum(int(np.prod(shape)) for event in sent for shape in event.input_shapes if shape)  # float32, int32
     c, model = config, trainer.model
     learned = [p for p in model.parameters() if p.requires_grad]
     norms = [m for m in model.modules() if isinstance(m, AllReduceBatchNorm)]

@@ -68,7 +68,7 @@ def finish(
     images: NDArray[np.uint8],
     autocast: torch.dtype | None,
     *,
-    branches: tuple[str, ...] = (),
+    branches: tuple[str, ...] = BRANCHES[:3] + BRANCHES[4:],  # all but z, which is always there
 ) -> tuple[TrainedModel, Assignment]:
     """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it.
 

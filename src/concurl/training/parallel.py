@@ -12,10 +12,10 @@ def distribute_step(step: Step) -> None:
     """Let torch average the gradients over the ranks while the backward pass is still running."""
     # find_unused_parameters: the cluster parts rest until clustering begins, projector and predictor while alpha
     # is 0. It also keeps torch from rearranging its buckets after the first step, so that a resumed run adds in
-    # the order of an undisturbed one. Batch norm's statistics are equal on all ranks without a broadcast.
-    step.losses = DistributedDataParallel(  # type: ignore[method-assign]
-        _Losses(step), find_unused_parameters=True, broadcast_buffers=False
-    )
+    # the order of an undisturbed one.
+    joined = DistributedDataParallel(_Losses(step), find_unused_parameters=True)
+    joined.broadcast_buffers = False  # batch norm's statistics are equal on all ranks as it is
+    step.losses = joined  # type: ignore[method-assign]
 
 
 class _Losses(nn.Module):
