@@ -79,6 +79,24 @@ def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, ca
     assert main(["predict", "run", str(photos), "-o", "parts6", "--shard", "7/6", "--quiet"]) == 2
 
 
+# ---- a sample -------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_trained_on_and_everything_labelled(photos):
+    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "2"]
+    assert main([*fit, "-o", "some", "--train-images", "17"]) == 0
+    assert json.loads(Path("some/metrics.jsonl").read_text().splitlines()[-1])["step"] == 4  # 2 epochs of 17 // 8
+    with open("some/assignments.csv", newline="") as file:
+        assert [row["path"] for row in csv.DictReader(file)] == [f"{i:02d}.png" for i in range(26)]
+    trained = weights("some")
+    assert main(["fit", "--resume", "-o", "some", "--quiet", "--no-report"]) == 0  # run.json remembers the sample
+    assert weights("some") == trained
+    assert main([*fit, "-o", "all", "--train-images", "26"]) == 0
+    assert main([*fit, "-o", "plain"]) == 0
+    assert weights("all") == weights("plain") != trained
+    assert main([*fit, "-o", "one", "--train-images", "1"]) == 2
+
+
 # ---- processes ------------------------------------------------------------------------------------------------
 
 

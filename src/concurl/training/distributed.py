@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -33,7 +34,8 @@ class World:
             # NCCL refuses two ranks on one GPU. Host tensors always go through gloo: no wait for the device.
             backend = "gloo" if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > gpus else "cpu:gloo,cuda:nccl"
         if not dist.is_initialized():
-            dist.init_process_group(backend)
+            # Hours: one machine may still be decoding its images. A process that dies is torchrun's to notice, at once.
+            dist.init_process_group(backend, timeout=timedelta(hours=6))
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
@@ -95,7 +97,9 @@ class World:
 
     def agree(self, *values: int) -> list[int]:
         """The largest of each value over the ranks, without a wait for the device."""
-        return self._reduced(torch.tensor(values), dist.ReduceOp.MAX).tolist() if self.size > 1 else list(values)
+        if self.size == 1:
+            return list(values)
+        return [int(x) for x in self._reduced(torch.tensor(values, dtype=torch.int64), dist.ReduceOp.MAX)]
 
     def check_same(self, what: str, values: Iterable[Tensor | str]) -> None:
         """Stop if a rank holds other values than rank 0: going on would mix two models."""
