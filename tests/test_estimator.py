@@ -103,7 +103,7 @@ def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -
         return x, x.flip(3)
 
     model = ConCURL(4, recipe="digits", options=OPTIONS, encoder=MeanColour(), views=views).fit(images)
-    assert seen[0] == (torch.uint8, 128)
+    assert seen[0] == (torch.uint8, 64)
     model.save(tmp_path / "model")
     again = ConCURL.load(tmp_path / "model", encoder=MeanColour())
     np.testing.assert_array_equal(again.predict(images), model.labels_)

@@ -13,9 +13,11 @@ from concurl.training.interrupt import Terminated, termination_as_exception
 VERBS = {
     "fit": "train on a folder of images (or a benchmark) and label them",
     "predict": "label images, new ones or old, with a run's model",
+    "merge": "join the parts that predict --shard wrote",
     "report": "make the page of a run anew",
     "export": "a folder per cluster, or the model for other tools",
     "audit": "look through a folder of images before anything is trained",
+    "pack": "put many small files into a few large ones (tar shards)",
     "evaluate": "score a run against labels",
     "demo": "the whole way on 1,797 handwritten digits: a few minutes on a CPU, no download",
 }

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 import concurl
-from concurl.clustering.assign import UNSURE, Assignment, finish
+from concurl.clustering.assign import BRANCHES, UNSURE, Assignment, assign, finish
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole, written_aside
+from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet, Skipped
 from concurl.errors import RunError, UserError
 from concurl.network.trained import TrainedModel
@@ -41,6 +42,9 @@ from concurl.training.trainer import Trainer
 log = logging.getLogger("concurl")
 
 BAD_BATCH = "nan-batch.txt"
+# Predictions are made in these blocks, however they are shared out: an image's last digits may hang on its place in
+# the matrices, and so its place is always the same.
+BLOCK = 512
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
 
@@ -60,11 +64,11 @@ def largest_size(config: Config) -> int | None:
     return None if choose_device(config.device).type == "cuda" else CPU_SIZE
 
 
-def settled(config: Config, images: ImageSet) -> tuple[Config, list[str]]:
+def settled(config: Config, images: ImageSet, train_images: int | None = None) -> tuple[Config, list[str]]:
     """The config with its open choices made from the images, and a line on each; they are logged too."""
     some = images.images[:: max(1, len(images) // 256)]
     facts = SetFacts(
-        n_images=len(images),
+        n_images=min(len(images), train_images or len(images)),
         height=images.images.shape[2],
         width=images.images.shape[3],
         gray=bool((some[:, :1] == some).all()),
@@ -74,6 +78,14 @@ def settled(config: Config, images: ImageSet) -> tuple[Config, list[str]]:
     for line in said:
         log.info("chose %s", line)
     return config, said
+
+
+def training_ids(n_images: int, train_images: int | None, seed: int) -> NDArray[np.int64] | None:
+    """The seeded sample of images to train on, in ascending order; None for all."""
+    if train_images is None or train_images >= n_images:
+        return None
+    ids: NDArray[np.int64] = sample(seed, n_images, train_images).numpy()
+    return ids
 
 
 def fit(
@@ -89,27 +101,50 @@ def fit(
 ) -> Result:
     """Train, label, score; with a folder, leave everything there."""
     begun = time.monotonic()
-    with memory_errors_told(config, choose_device(config.device)), _bad_batch_kept(config, images, folder):
-        trainer = Trainer(
-            config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
-        )
+    trainer = Trainer(
+        config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
+    )
+    train(trainer, images.names, resume=resume)
+    return conclude(trainer, images, labels, begun)
+
+
+def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
+    """The part of `fit` that all processes of a run do together; `names` are those of the images trained on."""
+    folder = trainer.folder if trainer.world.leads else None
+    with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
             log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
-        model = trainer.fit()
-        trained, assignment = finish(config, model, trainer.A, images.images, trainer.arithmetic.autocast)
+        trainer.fit()
+
+
+def conclude(
+    trainer: Trainer,
+    images: ImageSet,
+    labels: NDArray[np.int64] | None,
+    begun: float,
+    *,
+    trained_on: NDArray[np.uint8] | None = None,  # None: all of them
+) -> Result:
+    """The part of `fit` that one process does alone: strike the balance, label, score, write."""
+    config, arithmetic = trainer.config, trainer.arithmetic
+    branches = () if labels is None else tuple(b for b in BRANCHES if b != "z")  # only scores want them
+    seen = images.images if trained_on is None else trained_on
+    with memory_errors_told(config, arithmetic.device):
+        trained, assignment = finish(config, trainer.model, trainer.A, seen, arithmetic.autocast, branches=branches)
+        if trained_on is not None:
+            assignment = assign(trained, images.images, branches=branches)
     scores = None
     if labels is not None:
-        device = trainer.arithmetic.device
-        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
+        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=arithmetic.device)
         scores = evaluate(found, labels)
     result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
-    if folder is not None:
-        write_result(folder, images, result, minutes=(time.monotonic() - begun) / 60)
+    if trainer.folder is not None:
+        write_result(trainer.folder, images, result, minutes=(time.monotonic() - begun) / 60)
     return result
 
 
 @contextmanager
-def _bad_batch_kept(config: Config, images: ImageSet, folder: Path | None) -> Iterator[None]:
+def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -> Iterator[None]:
     """If the run diverges, the names of the images in that step's batch go into nan-batch.txt."""
     kept = None if folder is None else folder / BAD_BATCH
     if kept is not None and kept.exists():
@@ -122,8 +157,8 @@ def _bad_batch_kept(config: Config, images: ImageSet, folder: Path | None) -> It
         yield
     except Diverged as error:
         if kept is not None:
-            names = [images.names[i] for i in batch_of(config, error.step, len(images))]
-            write_text(kept, "".join(f"{name}\n" for name in names))
+            batch = [names[i] for i in batch_of(config, error.step, len(names))]
+            write_text(kept, "".join(f"{name}\n" for name in batch))
             raise RunError(f"{error}; the images of that step are in {kept}", error.exit_code) from error
         raise
     if kept is not None:
@@ -206,6 +241,18 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "source": run.get("source", ""),
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def write_predictions(
+    path: Path, trained: TrainedModel, images: ImageSet, rows: range, cluster_names: dict[int, str]
+) -> None:
+    """Label the images `rows` (from a block's start) block by block: memory does not grow with their number."""
+    with written_aside(path) as file:
+        file.write(csv_text(COLUMNS, ()).encode())
+        for start in range(rows.start, rows.stop, BLOCK):
+            block = slice(start, min(start + BLOCK, rows.stop))
+            text = assignments_csv(images.names[block], assign(trained, images.images[block]), cluster_names)
+            file.write(text.partition("\n")[2].encode(errors="surrogateescape"))
 
 
 def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int, str] | None = None) -> str:

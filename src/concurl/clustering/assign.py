@@ -62,17 +62,28 @@ class Assignment:
 
 
 def finish(
-    config: Config, model: Model, A: Tensor, images: NDArray[np.uint8], autocast: torch.dtype | None
+    config: Config,
+    model: Model,
+    A: Tensor,
+    images: NDArray[np.uint8],
+    autocast: torch.dtype | None,
+    *,
+    branches: tuple[str, ...] = BRANCHES[:3] + BRANCHES[4:],  # all but z, which is always there
 ) -> tuple[TrainedModel, Assignment]:
-    """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it."""
+    """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it.
+
+    Holds 4 (dim + 2K) bytes an image, and 4 per dimension of each of the `branches` (see BRANCHES).
+    """
     space: Literal["z", "v_xi"] = "z" if config.clusters else "v_xi"
     K = config.n_clusters
     draft = TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(K), autocast)
-    x, branches = embeddings(draft, images, branches=BRANCHES[:3] + BRANCHES[4:])
+    x, kept = embeddings(draft, images, branches=branches)
     if space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
-        scores = x.double() @ centres.double().t()
-        u = streaming_scalings(lambda: [scores], config.epsilon)
+        # Scores are made anew in every pass: kept, they would take 8 K bytes an image.
+        u = streaming_scalings(
+            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**16)), config.epsilon
+        )
     else:
         centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()
         u = torch.zeros(K)
@@ -80,7 +91,7 @@ def finish(
             dim = min(config.projection_dim, x.shape[1])
             A = draw_transforms(config.transforms, config.n_transforms, x.shape[1], dim, config.seed)
     trained = dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
-    return trained, assign_embeddings(trained, x, branches)
+    return trained, assign_embeddings(trained, x, kept)
 
 
 def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from concurl.config import Config
     from concurl.data.opened import Opened
     from concurl.run import Result
+    from concurl.training.distributed import World
 
 
 def main(argv: list[str]) -> int:
@@ -40,6 +43,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the images, a fixed sample of a benchmark")
     parser.add_argument(
+        "--train-images", type=int, metavar="N", help="train on N of the images (seeded), label them all"
+    )
+    parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
@@ -56,17 +62,26 @@ def main(argv: list[str]) -> int:
     if given.output is None:
         raise UserError("no output folder; add -o DIR")
     if given.resume:
+        others = (given.source, given.limit, given.train_images, given.data_dir, given.overwrite)
+        if given_config(given) or any(others):
+            raise UserError(
+                "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
+                "--workers, --strict)"
+            )
         return _resume(given)
     if given.source is None:
         raise UserError("no images; name a folder or a benchmark: concurl fit PHOTOS -k 10 -o runs/photos")
     if given.limit is not None and given.limit < 2:
         raise UserError(f"--limit {given.limit}: at least 2 images are needed")
+    if given.train_images is not None and given.train_images < 2:
+        raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
     config = recipe(given.recipe).replace(**given_config(given))
     about = {
         # a run may be resumed from elsewhere; a benchmark's name stays a name
         "source": os.path.abspath(given.source) if os.path.lexists(given.source) else given.source,
         "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
         "limit": given.limit,
+        "train_images": given.train_images,
         "recipe": given.recipe,
         "version": __version__,
     }
@@ -75,36 +90,65 @@ def main(argv: list[str]) -> int:
 
 def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> int:
     from concurl import run
+    from concurl.training.distributed import World
 
+    world = World.join()
     folder: Path = given.output
-    if (folder / "config.json").exists() and not given.overwrite:
+    holds_run = (folder / "config.json").exists() and world.leads  # others may look while rank 0 already writes
+    if any(world.agree(holds_run and restarted())):
+        return _resume(given)
+    if holds_run and not given.overwrite:
         raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
-    config, about["chosen"] = run.settled(config, opened.images)
+    config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
     about["root"] = opened.images.facts.get("root")
-    with run.run_folder(folder, resume=False, overwrite=given.overwrite):
-        run.write_start(folder, config, about, opened.images.skipped)
-        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, strict=given.strict)
-        _finish(folder, opened, result, not given.no_report)
+    with run.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
+        if world.leads:
+            run.write_start(folder, config, about, opened.images.skipped)
+        _train(world, given, opened, config, about, resume=False)
     return 0
 
 
 def _resume(given: argparse.Namespace) -> int:
     from concurl import run
+    from concurl.training.distributed import World
 
-    if given_config(given) or given.source or given.limit or given.data_dir or given.overwrite:
-        raise UserError(
-            "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
-            "--workers, --strict)"
-        )
+    world = World.join()
     folder: Path = given.output
-    with run.run_folder(folder, resume=True, overwrite=False):
+    with run.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
         config = run.config_of(folder)
         about = run_facts(folder)
         opened = open_again(about, config.image_size, given.workers)
-        result = run.fit(opened.images, config, folder=folder, labels=opened.labels, resume=True, strict=given.strict)
-        _finish(folder, opened, result, not given.no_report)
+        _train(world, given, opened, config, about, resume=True)
     return 0
+
+
+def _train(
+    world: World, given: argparse.Namespace, opened: Opened, config: Config, about: dict[str, Any], *, resume: bool
+) -> None:
+    """Train with all processes; the first one labels and writes, the others are done then."""
+    from concurl import run
+    from concurl.clustering.evaluate import judge_of
+    from concurl.training.trainer import Trainer
+
+    begun = time.monotonic()
+    world.check_same("the images", opened.images.names)
+    ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
+    seen = opened.images.images if ids is None else opened.images.images[ids]
+    labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
+    names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
+    folder: Path = given.output
+    trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
+    run.train(trainer, names, resume=resume)
+    world.leave()
+    if world.leads:
+        result = run.conclude(trainer, opened.images, opened.labels, begun, trained_on=None if ids is None else seen)
+        _finish(folder, opened, result, not given.no_report)
+
+
+def restarted() -> bool:
+    """Did torchrun start these processes anew, after one of the first ones had died?"""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
 def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:

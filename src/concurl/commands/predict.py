@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from concurl.commands.talk import reader_progress, speak
+from concurl.data.parts import Part
 from concurl.errors import UserError
 from concurl.options import Parser
+
+if TYPE_CHECKING:
+    from concurl.data.imageset import ImageSet
+    from concurl.network.trained import TrainedModel
 
 
 def main(argv: list[str]) -> int:
@@ -14,7 +22,13 @@ def main(argv: list[str]) -> int:
     parser = Parser(prog="concurl predict", description=main.__doc__)
     parser.add_argument("run", type=Path, help="folder of a run, or a model folder")
     parser.add_argument("source", help="as in concurl fit")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv to write (needed)")
+    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="csv to write, or folder of parts (needed)")
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="label only part I (from 1) of N, into the folder of -o; a finished part is left "
+        "as it is. concurl merge joins the parts",
+    )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are")
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the images")
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
@@ -23,19 +37,43 @@ def main(argv: list[str]) -> int:
     speak(given.quiet)
     if given.output is None:
         raise UserError("no output file; add -o FILE.csv")
+    part = None if given.shard is None else Part.parse(given.shard)
     from concurl import run
-    from concurl.clustering.assign import assign
     from concurl.data.opened import open_source
 
     trained = run.model_of(given.run, given.device)
-    opened = open_source(
+    images = open_source(
         given.source,
         data_dir=given.data_dir,
         image_size=trained.image_size,
         limit=given.limit,
         progress=reader_progress(),
-    )
-    assignment = assign(trained, opened.images.images)
-    run.write_text(given.output, run.assignments_csv(opened.images.names, assignment, run.read_names(given.run)))
-    print(f"{len(opened.images):,} images labelled, {len(opened.images.skipped):,} left out: {given.output}")
+    ).images
+    names = run.read_names(given.run)
+    if part is None:
+        run.write_predictions(given.output, trained, images, range(len(images)), names)
+        print(f"{len(images):,} images labelled, {len(images.skipped):,} left out: {given.output}")
+        return 0
+    work = _work(trained, images, names)
+    rows = part.share(len(images), run.BLOCK)
+    if part.finished(given.output, work):
+        print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
+        return 0
+    given.output.mkdir(parents=True, exist_ok=True)
+    run.write_predictions(part.csv(given.output), trained, images, rows, names)
+    part.seal(given.output, work, len(rows))
+    print(f"{len(rows):,} of {len(images):,} images labelled: {part.csv(given.output)}")
     return 0
+
+
+def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dict[str, Any]:
+    """What parts must have in common to be joined."""
+    table = hashlib.sha256()
+    for name in images.names:
+        table.update(os.fsencode(name) + b"\0")
+    return {
+        "model": trained.digest(),
+        "images": len(images),
+        "paths": table.hexdigest(),
+        "names": {str(cluster): name for cluster, name in names.items()},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,10 @@ log = logging.getLogger("concurl")
 
 
 def speak(quiet: bool) -> None:
-    """Progress and warnings go to stderr, results to stdout."""
+    """Progress and warnings go to stderr, results to stdout. Of the processes of torchrun only the first speaks."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr, force=True)
-    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    first = os.environ.get("RANK", "0") == "0"
+    log.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
 
 
 def run_facts(folder: Path) -> dict[str, Any]:

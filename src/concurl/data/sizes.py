@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from statistics import median_low
 
@@ -36,7 +37,7 @@ def stored_size(image_size: int) -> int:
 
 def measure_sizes(listing: Listing, workers: int | None) -> list[tuple[int, int]]:
     """(width, height) by the headers of up to 1,000 files, evenly spread over the listing."""
-    named = [i for i in range(len(listing)) if listing[i].name.lower().endswith(IMAGE_SUFFIXES)]
+    named = array("q", (i for i in range(len(listing)) if listing[i].name.lower().endswith(IMAGE_SUFFIXES)))
     chosen = named or range(len(listing))
     step = max(1.0, len(chosen) / _SAMPLE)
     sample = [listing[chosen[int(i * step)]] for i in range(min(_SAMPLE, len(chosen)))]

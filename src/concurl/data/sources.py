@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from concurl.data.audit import Progress, Row, Summary, inspect
 from concurl.data.decode import WHITE, Colour
 from concurl.data.imageset import ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
+from concurl.data.names import Names
 from concurl.data.sizes import SIZES, measure_sizes
 from concurl.data.sizes import choose_size as choose_size
 from concurl.data.sizes import stored_size as stored_size
@@ -129,7 +131,7 @@ def _records(
 
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
-    names, skipped, summary, shorter = [], [], Summary(), []
+    names, skipped, summary, shorter = Names(), [], Summary(), array("i")
     for record in pack.rows():
         row = Row(**record)
         summary.add(row)

@@ -46,9 +46,7 @@ class TrainedModel:
     def save(self, folder: Path) -> None:
         """Write model.json and model.safetensors; a folder is replaced only once the new one is whole."""
         aside = folder.with_name(folder.name + ".part")
-        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
-        tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
-        weights = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        weights = self._weights()
         about = {
             "format": "concurl-model",
             "schema": SCHEMA,
@@ -69,6 +67,15 @@ class TrainedModel:
             if isinstance(error, OSError):
                 raise cannot_write(error, folder, len(weights)) from error
             raise
+
+    def digest(self) -> str:
+        """The hash of all that decides a label."""
+        return hashlib.sha256(self._weights() + self.config.to_json().encode()).hexdigest()
+
+    def _weights(self) -> bytes:
+        tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
+        tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
+        return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
 
     @classmethod
     def load(

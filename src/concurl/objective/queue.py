@@ -28,9 +28,9 @@ class EmbeddingQueue(nn.Module):
         if self.size:
             self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
 
-    def extended(self, z: Tensor, view: int) -> Tensor:
-        """z (B, dim) followed by that view's queue: (B + size, dim)."""
-        return torch.cat([z, self.entries[view]]) if self.size else z
+    def extended(self, z: Tensor, view: int, part: slice = slice(None)) -> Tensor:
+        """z (B, dim) followed by that view's queue (B + size, dim), or by the `part` of it that falls to this rank."""
+        return torch.cat([z, self.entries[view][part]]) if self.size else z
 
     @torch.no_grad()
     def push(self, z1: Tensor, z2: Tensor) -> None:

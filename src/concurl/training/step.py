@@ -14,6 +14,7 @@ from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
+from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
 
@@ -37,12 +38,17 @@ class Step:
         queue: EmbeddingQueue,
         views: Views,
         autocast: torch.dtype | None,
+        world: World | None = None,  # None: this process alone
     ) -> None:
         self.config, self.model, self.optimizer = config, model, optimizer
         self.A, self.queue, self.views, self.autocast = A, queue, views, autocast
+        self.world = world or World()
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        """Take one step; returns (loss, l1, l2, l3) as one tensor. `settings` is a row of Schedule.table."""
+        """Take one step; returns (loss, l1, l2, l3) as one tensor. `settings` is a row of Schedule.table.
+
+        On several ranks each brings its share of the batch; weights, codes and losses are those of the whole.
+        """
         now = Settings(*settings)
         x1, x2 = self.views(images, ids, number)
         losses = self.losses(x1, x2, now, clustering)
@@ -51,7 +57,7 @@ class Step:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.update_target(now.tau_b)  # type: ignore[arg-type]
-        return losses.detach()
+        return self.world.mean(losses.detach())
 
     def losses(self, x1: Tensor, x2: Tensor, now: Settings, clustering: bool) -> Tensor:
         """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
@@ -85,7 +91,7 @@ class Step:
 
     @torch.no_grad()
     def codes(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """q of both views (B, K), each view balanced on its own, with its queue if there is one.
+        """q of both views (B, K), each view balanced on its own over all ranks, with its queue if there is one.
 
         NOTE: eq. 4 writes C and Z without bars; as in SwAV, and as in eq. 3, both are normalised here.
         """
@@ -93,8 +99,14 @@ class Step:
         C = normalize(self.model.prototypes, dim=1)
         z1, z2 = normalize(z1, dim=1), normalize(z2, dim=1)
         q1, q2 = (
-            sinkhorn(self.queue.extended(z, view) @ C.t(), c.epsilon, c.sinkhorn_iterations)[0][:B]
+            sinkhorn(
+                self.queue.extended(z, view, self.world.part) @ C.t(),
+                c.epsilon,
+                c.sinkhorn_iterations,
+                log_reduce=self.world.log_reduce,
+            )[0][:B]
             for view, z in enumerate((z1, z2))
         )
-        self.queue.push(z1, z2)
+        if self.queue.size:  # the whole batch, in its order: the queue is the same on all ranks
+            self.queue.push(self.world.gather(z1), self.world.gather(z2))
         return q1, q2

@@ -23,14 +23,18 @@ from concurl.objective.ensemble import draw_transforms
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
+from concurl.training.batchnorm import synchronise
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
+from concurl.training.distributed import World
 from concurl.training.divergence import FiniteWatch
 from concurl.training.graph import CapturedStep, CompiledStep, TakeStep
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
 from concurl.training.optimizer import load_tensors, make_optimizer, tensors
+from concurl.training.parallel import distribute_step
+from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
 from concurl.training.step import Step, Views
@@ -54,9 +58,11 @@ class Trainer:
         views: Views | None = None,
         judge: Judge | None = None,
         strict: bool = False,  # a warning of the health watch ends the run
+        world: World | None = None,  # None: this process alone
     ) -> None:
         assert config.batch_size is not None and config.epochs is not None, "settle the config first"
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.world = config, folder, world or World()
+        self.local_batch = self.world.local(config.batch_size)
         self.arithmetic = Arithmetic.of(config)
         device = self.arithmetic.device
         self.feed = make_feed(images, device)
@@ -68,6 +74,8 @@ class Trainer:
             torch.manual_seed(config.seed)
             self.model = Model(config, encoder)
         self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.world.size > 1:
+            synchronise(self.model, self.world)
         self.A = draw_transforms(
             config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, config.seed
         ).to(device)
@@ -87,12 +95,14 @@ class Trainer:
                 self.queue,
                 views or PresetViews(config),
                 self.arithmetic.autocast,
+                self.world,
             )
         )
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
-        self.metrics = MetricsFile(folder)
+        self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config, strict=strict)
         self.finite = FiniteWatch(device)
+        self.pulse = Pulse(self.world)
         self.images_hash = "" if folder is None else fingerprint(images)
 
     def fit(self) -> Model:
@@ -105,7 +115,7 @@ class Trainer:
         with SignalWatch() as self._signals:
             for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
                 self._epoch(epoch, progress)
-        self._stop_if_asked()
+        self._stop_if_asked(self._signals.caught)
         progress.close()
         return self.model
 
@@ -119,7 +129,8 @@ class Trainer:
         numbers = torch.arange(first, end, device=device)
         started = time.monotonic()
 
-        for index, (images, ids) in enumerate(self.feed.batches(order, c.batch_size)):
+        order = self.world.share(order, c.batch_size)
+        for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._start_clustering()
             clustering = self.step >= self.schedule.cluster_step
@@ -148,8 +159,15 @@ class Trainer:
         if c.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
             for branch in (self.model.online, self.model.target):
                 branch.cluster_head.load_state_dict(branch.projector.state_dict())
-        if c.prototype_init == "random" and not c.queue_size:
-            return
+        if c.prototype_init == "kmeans" or c.queue_size:
+            if self.world.leads:
+                self._place_prototypes()
+            self.world.broadcast(self.model.prototypes.data, self.queue.entries)
+
+    @torch.no_grad()
+    def _place_prototypes(self) -> None:
+        """Prototypes by k-means, and a queue of the embeddings that k-means saw."""
+        c = self.config
         ids = sample(c.seed, self.n_images, START_IMAGES).numpy()
         online, target = self.monitor.embeddings(self.model, ids)
         if c.prototype_init == "kmeans":
@@ -182,7 +200,7 @@ class Trainer:
     def _look(self, row: dict[str, Any]) -> None:
         """Add what the monitor sees, every few epochs and at the end."""
         last = self.step == self.schedule.total_steps
-        if last or (row["epoch"] + 1) % self.config.monitor_every == 0:
+        if self.world.leads and (last or (row["epoch"] + 1) % self.config.monitor_every == 0):
             row.update(self.monitor.look(self.model, self.step > self.schedule.cluster_step))
 
     # ---- stopping and going on --------------------------------------------------------------------------
@@ -190,6 +208,7 @@ class Trainer:
     def resume(self) -> bool:
         """Go on from the newest sound checkpoint; False if there is none."""
         found = None if self.folder is None else load_newest(self.folder / "checkpoints")
+        self.world.check_same("the newest checkpoints", [torch.tensor(-1 if found is None else found[1]["step"])])
         if found is None:
             self.metrics.rewind(0)
             return False
@@ -220,6 +239,10 @@ class Trainer:
         state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
         state |= {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
         state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
+        self.world.check_same("the weights", state.values())
+        self._saved = time.monotonic()
+        if not self.world.leads:
+            return
         facts = {
             "config": self.config.to_json(),
             "images": self.images_hash,
@@ -227,29 +250,31 @@ class Trainer:
             "seconds": 60 * self._minutes(),
         }
         save_checkpoint(self.folder / "checkpoints", self.step, state, facts)
-        self._saved = time.monotonic()
 
     def _save_if_due(self, now: bool = False) -> None:
-        asked, complaint = self._signals.caught, self.health.complaint
-        due = now or time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes
-        if asked is None and complaint is None and not due:
+        complaint = self.health.complaint
+        late = time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or complaint is not None
+        asked, due = self.pulse.agreed(self.step, self._signals.caught, late)
+        if asked is None and not due and not now:
             return
         self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
         self.save()
         if complaint is not None:
             raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
-        self._stop_if_asked()
+        self._stop_if_asked(asked)
 
-    def _stop_if_asked(self) -> None:
-        if self._signals.caught is not None:
+    def _stop_if_asked(self, asked: int | None) -> None:
+        if asked is not None:
             where = f"; go on with: concurl fit --resume -o {self.folder}" if self.folder else ""
-            message = f"stopped at step {self.step} of {self.schedule.total_steps}{where}"
-            raise Interrupted(self._signals.caught, message)
+            raise Interrupted(asked, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
 
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
 
     def _fast_form(self, step: Step) -> TakeStep:
+        if self.world.size > 1:
+            distribute_step(step)
+            return step
         if not self.arithmetic.compiled(self.schedule.total_steps):
             return step
         compiled = CompiledStep(step)

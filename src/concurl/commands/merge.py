@@ -1,0 +1,22 @@
+"""concurl merge"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concurl.errors import UserError
+from concurl.options import Parser
+
+
+def main(argv: list[str]) -> int:
+    """Join the parts that concurl predict --shard wrote into one csv, the same as without --shard."""
+    parser = Parser(prog="concurl merge", description=main.__doc__)
+    parser.add_argument("parts", type=Path, help="folder of the parts")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv to write (needed)")
+    given = parser.parse(argv)
+    if given.output is None:
+        raise UserError("no output file; add -o FILE.csv")
+    from concurl.data.parts import merge
+
+    print(f"{merge(given.parts, given.output):,} images: {given.output}")
+    return 0

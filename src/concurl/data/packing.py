@@ -1,0 +1,77 @@
+"""Any source as tar shards, WebDataset's layout: a few large files, where millions of small ones would be slow.
+
+The bytes of each image go in as they are, under its own path. A shard appears under its name only when it is whole,
+so an interrupted packing goes on with the first shard that is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+from concurl.data.aside import written_aside
+from concurl.data.audit import Progress
+from concurl.data.content import DecodeError, read_content
+from concurl.data.entry import Entry
+from concurl.data.listing import Listing
+from concurl.data.shards import IMAGE_SUFFIXES
+from concurl.errors import UserError
+
+MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards
+
+
+def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Progress | None = None) -> Counter[str]:
+    """Write shard-000000.tar and so on; how many files were packed, and how many left out, by reason."""
+    _claim(folder, listing, per_shard)
+    found: Counter[str] = Counter()
+    for number, start in enumerate(range(0, len(listing), per_shard)):
+        path = folder / f"shard-{number:06d}.tar"
+        counts = folder / f".{path.stem}.json"
+        if not (path.exists() and counts.exists()):
+            packed = _write_shard(listing, listing[start : start + per_shard], path)
+            with written_aside(counts) as file:
+                file.write(json.dumps(packed).encode())
+        found += Counter(json.loads(counts.read_bytes()))
+        if progress is not None:
+            progress("pack", min(start + per_shard, len(listing)), len(listing))
+    return found
+
+
+def _write_shard(listing: Listing, entries: list[Entry], path: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    with written_aside(path) as file, tarfile.open(fileobj=file, mode="w", errors="surrogateescape") as tar:
+        for entry in entries:
+            try:
+                if entry.fault:
+                    raise DecodeError("unreadable", entry.fault)
+                if not entry.name.lower().endswith(IMAGE_SUFFIXES):  # a reader of shards would pass it over
+                    raise DecodeError("not an image", "by its name")
+                data = read_content(entry.path(listing.root), entry.start, entry.size if entry.shard else None)
+            except DecodeError as error:
+                found[error.status] += 1
+                continue
+            member = tarfile.TarInfo(entry.text.lstrip("/"))
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+            found["packed"] += 1
+    return found
+
+
+def _claim(folder: Path, listing: Listing, per_shard: int) -> None:
+    """Shards of one source and one size to a folder, or a later packing would join what does not belong together."""
+    table = hashlib.sha256(f"{listing.root}\0{per_shard}".encode(errors="surrogateescape"))
+    for entry in listing:
+        table.update(repr(tuple(entry)).encode())
+    manifest = folder / MANIFEST
+    claim = json.dumps({"source": listing.source, "per_shard": per_shard, "key": table.hexdigest()}).encode()
+    if manifest.exists() and manifest.read_bytes() != claim:
+        raise UserError(
+            f"{folder} holds shards of another source, size, or state of the files; choose another folder with -o"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with written_aside(manifest) as file:
+        file.write(claim)

@@ -1,0 +1,107 @@
+"""Work on many images cut into n parts that know nothing of each other, and joined again.
+
+A part is two files: part-2-of-4.csv, and part-2-of-4.json, its manifest, which is written last. A part with a sound
+manifest is finished: to start it again costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from concurl.data.aside import written_aside
+from concurl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Part:
+    """Number `number` (from 1) of `of` parts."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """From "2/4"."""
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        part = cls(int(match[1]), int(match[2])) if match else None
+        if part is None or not 1 <= part.number <= part.of:
+            raise UserError(f"--shard {text}: I/N is needed, with I from 1 to N, such as 1/4")
+        return part
+
+    def share(self, n: int, block: int) -> range:
+        """Its share of n images, in whole blocks: consecutive, disjoint, together all of them."""
+        blocks = -(-n // block)
+        first, end = blocks * (self.number - 1) // self.of, blocks * self.number // self.of
+        return range(min(n, first * block), min(n, end * block))
+
+    def csv(self, folder: Path) -> Path:
+        return folder / f"part-{self.number}-of-{self.of}.csv"
+
+    def manifest(self, folder: Path) -> Path:
+        return folder / f"part-{self.number}-of-{self.of}.json"
+
+    def finished(self, folder: Path, work: dict[str, Any]) -> bool:
+        """Is it there, whole, and the outcome of this very work?"""
+        try:
+            found = json.loads(self.manifest(folder).read_bytes())
+            return bool(found["work"] == work and found["sha256"] == _sha256(self.csv(folder)))
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def seal(self, folder: Path, work: dict[str, Any], rows: int) -> None:
+        """Write the manifest of a csv that is complete."""
+        about = asdict(self) | {"rows": rows, "sha256": _sha256(self.csv(folder)), "work": work}
+        with written_aside(self.manifest(folder)) as file:
+            file.write(json.dumps(about, indent=1).encode())
+
+
+def merge(folder: Path, output: Path) -> int:
+    """Join all parts in `folder` into one csv; the number of rows. Refuses to leave a gap or to mix two works."""
+    manifests = _manifests(folder)
+    of, work = manifests[0]["of"], manifests[0]["work"]
+    for found in manifests:
+        if (found["of"], found["work"]) != (of, work):
+            raise UserError(
+                f"{folder}: part {found['number']} of {found['of']} comes from another model, source or cut than "
+                f"part {manifests[0]['number']} of {of}; keep each work's parts in a folder of their own"
+            )
+    missing = sorted(set(range(1, of + 1)) - {found["number"] for found in manifests})
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise UserError(f"{folder}: part {missing[0]} of {of}{more} is missing; make it with --shard {missing[0]}/{of}")
+    with written_aside(output) as whole:
+        for number in range(1, of + 1):
+            part = Part(number, of)
+            if not part.finished(folder, work):
+                raise UserError(
+                    f"{part.csv(folder)}: does not match its manifest; delete it and run --shard {number}/{of}"
+                )
+            with open(part.csv(folder), "rb") as rows:
+                if number > 1:
+                    rows.readline()  # the columns' names stand once
+                shutil.copyfileobj(rows, whole, 2**20)
+    return sum(found["rows"] for found in manifests)
+
+
+def _manifests(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for path in sorted(folder.glob("part-*-of-*.json")):
+        try:
+            about = json.loads(path.read_bytes())
+            found.append({key: about[key] for key in ("number", "of", "rows", "work")})
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: not a readable manifest; delete it and make its part again") from None
+    if not found:
+        raise UserError(f"{folder}: no finished parts here; make them with concurl predict --shard I/N -o {folder}")
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

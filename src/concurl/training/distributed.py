@@ -1,0 +1,132 @@
+"""The processes that train together under torchrun. One of them alone runs the same code, and nothing is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from concurl.errors import RunError, UserError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process is `rank` of `size`; rank 0 writes what is written."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls) -> World:
+        """The world that torchrun describes in the environment; without torchrun, this process alone."""
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return cls()
+        backend = "gloo"
+        if gpus := torch.cuda.device_count():
+            local = int(os.environ.get("LOCAL_RANK", 0))
+            torch.cuda.set_device(local % gpus)  # "cuda" now means this rank's GPU
+            # NCCL refuses two ranks on one GPU. Host tensors always go through gloo: no wait for the device.
+            backend = "gloo" if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > gpus else "cpu:gloo,cuda:nccl"
+        if not dist.is_initialized():
+            # Hours: one machine may still be decoding its images. A process that dies is torchrun's to notice, at once.
+            dist.init_process_group(backend, timeout=timedelta(hours=6))
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    def leave(self) -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    # ---- who does what ----------------------------------------------------------------------------------
+
+    @property
+    def part(self) -> slice:
+        """This rank's rows of something that all ranks hold."""
+        return slice(self.rank, None, self.size)
+
+    def local(self, batch_size: int) -> int:
+        """Images per rank and step. Equal ones: only then is the mean of the ranks' gradients the batch's."""
+        if batch_size % self.size:
+            near = max(self.size, round(batch_size / self.size) * self.size)
+            raise UserError(
+                f"batch_size={batch_size} cannot be split over {self.size} processes; use --batch-size {near}"
+            )
+        return batch_size // self.size
+
+    def share(self, order: Tensor, batch_size: int) -> Tensor:
+        """This rank's slice of every batch of an epoch's order, whose length is a multiple of batch_size."""
+        local = self.local(batch_size)
+        return order.view(-1, batch_size)[:, self.rank * local : (self.rank + 1) * local].flatten()
+
+    # ---- what goes over the network ---------------------------------------------------------------------
+
+    def sum(self, x: Tensor) -> Tensor:
+        return self._reduced(x, dist.ReduceOp.SUM)
+
+    def mean(self, x: Tensor) -> Tensor:
+        return self.sum(x) / self.size
+
+    def log_reduce(self, x: Tensor) -> Tensor:
+        """log of the sum of exp(x) over the ranks; a rank without images brings -inf."""
+        if self.size == 1:
+            return x
+        top = self._reduced(x, dist.ReduceOp.MAX)
+        return top + torch.log(self.sum(torch.exp(x - top)))
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all ranks, in their order; each rank gives equally many."""
+        if self.size == 1:
+            return rows
+        parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(self.size)]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    def broadcast(self, *tensors: Tensor) -> None:
+        """Overwrite the tensors with rank 0's."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, src=0)
+
+    def agree(self, *values: int) -> list[int]:
+        """The largest of each value over the ranks, without a wait for the device."""
+        if self.size == 1:
+            return list(values)
+        return [int(x) for x in self._reduced(torch.tensor(values, dtype=torch.int64), dist.ReduceOp.MAX)]
+
+    def check_same(self, what: str, values: Iterable[Tensor | str]) -> None:
+        """Stop if a rank holds other values than rank 0: going on would mix two models."""
+        if self.size == 1:
+            return
+        hashes = self.gather(torch.frombuffer(bytearray(_digest(values)), dtype=torch.uint8)[None])
+        odd = [rank for rank, other in enumerate(hashes) if not torch.equal(other, hashes[0])]
+        if odd:
+            ranks = ", ".join(map(str, odd))
+            raise RunError(
+                f"{what} of rank {ranks} differ from those of rank 0: nothing was written; check that all machines "
+                "have the same versions, files and GPUs, and resume from the last checkpoint"
+            )
+
+    def _reduced(self, x: Tensor, how: dist.ReduceOp.RedOpType) -> Tensor:
+        if self.size == 1:
+            return x
+        whole = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(whole, how)
+        return whole
+
+
+def _digest(values: Iterable[Tensor | str]) -> bytes:
+    table = hashlib.sha256()
+    for value in values:
+        if isinstance(value, str):
+            table.update(os.fsencode(value) + b"\0")
+        else:
+            table.update(value.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return table.digest()

@@ -1,0 +1,66 @@
+"""Packing into shards: every byte arrives, an interruption costs one shard, foreign shards are not joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from concurl.cli import main
+from concurl.data import packing
+from concurl.data.listing import list_source
+from concurl.data.sources import read_source
+from concurl.errors import UserError
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    (folder / "b").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(10):
+        name = f"{'b/' if i % 2 else ''}{i}.{'png' if i % 3 else 'JPG'}"
+        Image.fromarray(rng.integers(0, 256, (12, 12, 3), dtype=np.uint8)).save(folder / name)
+    (folder / "note.txt").write_text("x")
+    (folder / "empty.png").write_bytes(b"")
+    return folder
+
+
+def test_a_packed_source_reads_as_the_source_itself(photos, tmp_path, capsys):
+    assert main(["pack", str(photos), "-o", str(tmp_path / "shards"), "--per-shard", "4", "--quiet"]) == 0
+    assert "10 images packed (left out: 1 empty, 1 not an image)" in capsys.readouterr().out
+    found = read_source(tmp_path / "shards", 12, cache=tmp_path / "cache", workers=0)
+    want = read_source(photos, 12, cache=tmp_path / "cache", workers=0)
+    assert len(list((tmp_path / "shards").glob("*.tar"))) == 3
+    assert [name.split(".tar/")[1] for name in found.names] == list(want.names)
+    assert np.array_equal(found.images, want.images)
+
+
+def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
+    listing = list_source(photos)
+    whole = packing.pack(listing, tmp_path / "whole", per_shard=3)
+    read, count = packing.read_content, 0
+
+    def until_killed(*arguments):
+        nonlocal count
+        count += 1
+        if count == 6:
+            raise KeyboardInterrupt
+        return read(*arguments)
+
+    monkeypatch.setattr(packing, "read_content", until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        packing.pack(listing, tmp_path / "shards", per_shard=3)
+    first = tmp_path / "shards" / "shard-000000.tar"
+    written = first.stat().st_mtime_ns
+    assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
+    assert first.stat().st_mtime_ns == written
+    for path in sorted((tmp_path / "whole").iterdir()):
+        assert (tmp_path / "shards" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_shards_of_another_source_are_not_joined(photos, tmp_path):
+    packing.pack(list_source(photos), tmp_path / "shards", per_shard=3)
+    (photos / "note.txt").unlink()
+    with pytest.raises(UserError, match="another source, size, or state"):
+        packing.pack(list_source(photos), tmp_path / "shards", per_shard=3)
