@@ -139,7 +139,7 @@ def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int,
                 time.sleep(rng.random() / 5)
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 before, done = newest, done + 1
-        assert done == kills, "the run was over before all kills were made"
+        assert done == kills, process.communicate()[0][-3000:]
         return finished(process)
     finally:
         if process.poll() is None:

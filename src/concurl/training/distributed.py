@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from concurl.errors import RunError, UserError
 
@@ -35,7 +37,7 @@ class World:
             backend = "gloo" if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > gpus else "cpu:gloo,cuda:nccl"
         if not dist.is_initialized():
             # Hours: one machine may still be decoding its images. A process that dies is torchrun's to notice, at once.
-            dist.init_process_group(backend, timeout=timedelta(hours=6))
+            dist.init_process_group(backend, timeout=timedelta(hours=6), **_fresh_store())
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
@@ -120,6 +122,16 @@ class World:
         whole = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(whole, how)
         return whole
+
+
+def _fresh_store() -> dict[str, Any]:
+    """After a restart on one machine: a store without the addresses that the dead processes left in torchrun's."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if restarts == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":  # machines count their restarts each for itself
+        return {}
+    store, rank, size = next(rendezvous("env://"))
+    fresh = dist.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]
+    return {"store": fresh, "rank": rank, "world_size": size}
 
 
 def _digest(values: Iterable[Tensor | str]) -> bytes:
