@@ -56,7 +56,7 @@ def table(name: str) -> list[str]:
 
 
 def _shown(value: str) -> str:
-    return f"{float(value):.3f}" if value else "–"
+    return f"{float(value):.3f}" if value else "-"
 
 
 def main() -> None:

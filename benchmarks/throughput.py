@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from concurl.config import Config
 from concurl.objective.ensemble import log_assignments
@@ -181,23 +180,26 @@ def measure(name: str, config: Config, form: str) -> dict[str, Any]:
 
 def view_rows() -> list[dict[str, Any]]:
     """Both views of a batch, ours compiled and plain, kornia's and torchvision's where installed."""
+    return [row for config in (BASE, STL.replace(batch_size=512)) for row in _view_rows(config)]
+
+
+def _view_rows(config: Config) -> list[dict[str, Any]]:
+    device = torch.device("cuda" if GPU else "cpu")
+    B, S = config.batch_size, config.image_size
+    assert B is not None and S is not None
+    images = torch.randint(0, 256, (B, 3, S, S), dtype=torch.uint8, device=device)
+    ids, number = torch.arange(B, device=device), torch.zeros((), dtype=torch.int64, device=device)
+    plain = Views(config)
+    forms: dict[str, Callable[[], Any]] = {"ours, plain": lambda: plain(images, ids, number)}
+    if GPU:
+        compiled = torch.compile(plain, dynamic=False)
+        forms["ours, compiled"] = lambda: compiled(images, ids, number)
+    forms |= {name: f for name, make in (("kornia", _kornia), ("torchvision", _torchvision)) if (f := make(S, images))}
     rows = []
-    for config in (BASE, STL.replace(batch_size=512)):
-        device = torch.device("cuda" if GPU else "cpu")
-        B, S = config.batch_size, config.image_size
-        images = torch.randint(0, 256, (B, 3, S, S), dtype=torch.uint8, device=device)
-        ids, number = torch.arange(B, device=device), torch.zeros((), dtype=torch.int64, device=device)
-        ours = Views(config)
-        forms: dict[str, Callable[[], Any]] = {"ours, plain": lambda v=ours: v(images, ids, number)}
-        if GPU:
-            forms["ours, compiled"] = lambda v=torch.compile(ours, dynamic=False): v(images, ids, number)
-        forms |= {
-            name: f for name, make in (("kornia", _kornia), ("torchvision", _torchvision)) if (f := make(S, images))
-        }
-        for name, call in forms.items():
-            mean, deviation = timed(call, 0.4)
-            rows.append({"group": "views", "form": name, "px": S, "batch": B, "ms": 1e3 * mean, "ms_std": 1e3 * deviation,
-                         "images_per_s": B / mean})  # fmt: skip
+    for name, call in forms.items():
+        mean, deviation = timed(call, 0.4)
+        times = {"ms": 1e3 * mean, "ms_std": 1e3 * deviation, "images_per_s": B / mean}
+        rows.append({"group": "views", "form": name, "px": S, "batch": B} | times)
     return rows
 
 
@@ -274,40 +276,8 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     rate = matrix_rate() if GPU else float("nan")
-    print(
-        f"torch {torch.__version__}, {torch.cuda.get_device_name() if GPU else 'CPU'}, matrix rate {rate:.0f} TFLOP/s"
-    )
-    for group in given.rows:
-        jobs = plan().get(group, [])
-        for config, form in jobs:
-            config = config.replace(batch_size=given.batch) if given.batch else config
-            rows.append(measure(group, config, form))
-            _print(rows[-1], rate)
-        if group == "views":
-            for row in view_rows():
-                rows.append(row)
-                _print(row, rate)
-    if given.output:
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        with open(given.output, "w", newline="") as file:
-            writer = csv.DictWriter(file, [*columns, "device", "torch", "matrix_tflops"], lineterminator="\n")
-            writer.writeheader()
-            for row in rows:
-                facts = {"device": torch.cuda.get_device_name() if GPU else "CPU", "torch": torch.__version__}
-                writer.writerow(
-                    {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in (row | facts).items()}
-                    | {"matrix_tflops": f"{rate:.0f}"}
-                )
-
-
-def _print(row: dict[str, Any], rate: float) -> None:
-    about = " ".join(f"{k}={row[k]}" for k in ("encoder", "px", "batch", "M", "K") if k in row)
-    share = f"  {row['tflops']:.0f} TFLOP/s ({row['tflops'] / rate:.0%})" if "tflops" in row else ""
-    start = f"  first step {row['first_step_s']:.1f} s, {row['peak_GiB']:.1f} GiB" if "first_step_s" in row else ""
-    print(
-        f"{row['group']:6} {row['form']:15} {about:45} {row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s{share}{start}",
-        flush=True,
-    )
+    speed = f"{row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s"
+    print(f"{row['group']:6} {row['form']:15} {about:45} {speed}{share}{start}", flush=True)
 
 
 if __name__ == "__main__":

@@ -110,9 +110,7 @@ def test_unknown_names_and_values_are_answered_with_the_known_ones(tmp_path):
 
 
 def test_reading_needs_no_torch():
-    code = (
-        "import sys; from concurl.data.benchmarks import load_benchmark; load_benchmark('digits', limit=5);"
-    )
+    code = "import sys; from concurl.data.benchmarks import load_benchmark; load_benchmark('digits', limit=5);"
     subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True)
 
 

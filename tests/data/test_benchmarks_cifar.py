@@ -45,11 +45,7 @@ def python2_pickle(batch: dict[str, np.ndarray]) -> bytes:
     """Protocol 2 as Python 2's cPickle wrote it: text as byte strings, numpy under its old name."""
 
     def text(value: bytes) -> bytes:
-        return (
-            b"U" + bytes([len(value)]) + value
-            if len(value) < 256
-            else b"T" + struct.pack("<i", len(value)) + value
-        )
+        return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
 
     def number(value: int) -> bytes:
         return b"J" + struct.pack("<i", value)
@@ -59,13 +55,7 @@ def python2_pickle(batch: dict[str, np.ndarray]) -> bytes:
 
     data = batch["data"]
     dtype = (
-        b"cnumpy\ndtype\n"
-        + text(b"u1")
-        + b"K\x00K\x01\x87R(K\x03"
-        + text(b"|")
-        + b"NNN"
-        + number(-1) * 2
-        + b"K\x00tb"
+        b"cnumpy\ndtype\n" + text(b"u1") + b"K\x00K\x01\x87R(K\x03" + text(b"|") + b"NNN" + number(-1) * 2 + b"K\x00tb"
     )
     shape = number(data.shape[0]) + number(data.shape[1]) + b"\x86"
     array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R"
@@ -83,9 +73,7 @@ def python3_pickle(batch: dict[str, np.ndarray]) -> bytes:
 
 
 def binary(batch: dict[str, np.ndarray]) -> bytes:
-    columns = [
-        batch[column][:, None] for column in ("labels", "coarse_labels", "fine_labels") if column in batch
-    ]
+    columns = [batch[column][:, None] for column in ("labels", "coarse_labels", "fine_labels") if column in batch]
     return np.concatenate([*columns, batch["data"]], axis=1).astype(np.uint8).tobytes()
 
 
@@ -93,9 +81,7 @@ def write_set(root: Path, which: str, form: str, packed: bool, pickler=python2_p
     records = make_records(which)
     folder = FOLDERS[which, form]
     contents = {
-        f"{folder}/{file}{'.bin' if form == 'binary' else ''}": (binary if form == "binary" else pickler)(
-            batch
-        )
+        f"{folder}/{file}{'.bin' if form == 'binary' else ''}": (binary if form == "binary" else pickler)(batch)
         for file, batch in records.items()
     }
     if packed:
@@ -264,9 +250,7 @@ def test_a_pickle_cut_near_its_end_is_refused(tmp_path):
     folder = write_set(tmp_path, "10", "python", packed=False)
     content = (folder / "test_batch").read_bytes()
     (folder / "test_batch").write_bytes(content[:-9])
-    with pytest.raises(
-        UserError, match=rf"test_batch: {len(content) - 9:,} bytes found, expected a whole pickle"
-    ):
+    with pytest.raises(UserError, match=rf"test_batch: {len(content) - 9:,} bytes found, expected a whole pickle"):
         load_benchmark("cifar10", tmp_path)
 
 

@@ -32,9 +32,7 @@ def _own_cache(tmp_path_factory, monkeypatch):
 
 
 def colour(label: int, n_classes: int) -> tuple[int, ...]:
-    return tuple(
-        round(255 * part) for part in colorsys.hsv_to_rgb(label / n_classes, 1, 0.3 + 0.7 * (label % 2))
-    )
+    return tuple(round(255 * part) for part in colorsys.hsv_to_rgb(label / n_classes, 1, 0.3 + 0.7 * (label % 2)))
 
 
 def write_image(path: Path, label: int, n_classes: int, size: tuple[int, int]) -> None:
