@@ -186,7 +186,8 @@ def view_rows() -> list[dict[str, Any]]:
 def _view_rows(config: Config) -> list[dict[str, Any]]:
     device = torch.device("cuda" if GPU else "cpu")
     B, S = config.batch_size, config.image_size
-    assert B is not None and S is not None
+    assert B is not None
+    assert S is not None
     images = torch.randint(0, 256, (B, 3, S, S), dtype=torch.uint8, device=device)
     ids, number = torch.arange(B, device=device), torch.zeros((), dtype=torch.int64, device=device)
     plain = Views(config)
@@ -276,6 +277,36 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     rate = matrix_rate() if GPU else float("nan")
+    print(
+        f"torch {torch.__version__}, {torch.cuda.get_device_name() if GPU else 'CPU'}, matrix rate {rate:.0f} TFLOP/s"
+    )
+    for group in given.rows:
+        jobs = plan().get(group, [])
+        for config, form in jobs:
+            config = config.replace(batch_size=given.batch) if given.batch else config
+            rows.append(measure(group, config, form))
+            _print(rows[-1], rate)
+        if group == "views":
+            for row in view_rows():
+                rows.append(row)
+                _print(row, rate)
+    if given.output:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        with open(given.output, "w", newline="") as file:
+            writer = csv.DictWriter(file, [*columns, "device", "torch", "matrix_tflops"], lineterminator="\n")
+            writer.writeheader()
+            for row in rows:
+                facts = {"device": torch.cuda.get_device_name() if GPU else "CPU", "torch": torch.__version__}
+                writer.writerow(
+                    {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in (row | facts).items()}
+                    | {"matrix_tflops": f"{rate:.0f}"}
+                )
+
+
+def _print(row: dict[str, Any], rate: float) -> None:
+    about = " ".join(f"{k}={row[k]}" for k in ("encoder", "px", "batch", "M", "K") if k in row)
+    share = f"  {row['tflops']:.0f} TFLOP/s ({row['tflops'] / rate:.0%})" if "tflops" in row else ""
+    start = f"  first step {row['first_step_s']:.1f} s, {row['peak_GiB']:.1f} GiB" if "first_step_s" in row else ""
     speed = f"{row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s"
     print(f"{row['group']:6} {row['form']:15} {about:45} {speed}{share}{start}", flush=True)
 
