@@ -68,7 +68,7 @@ def test_what_does_not_fit_is_streamed(images: np.ndarray, tmp_path: Path, monke
     path = tmp_path / "pack.npy"
     np.save(path, images)
     mapped = np.load(path, mmap_mode="r")
-    monkeypatch.setattr("concurl.data.feed._free_host_memory", lambda: images.nbytes)
+    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Streaming)
-    monkeypatch.setattr("concurl.data.feed._free_host_memory", lambda: 10 * images.nbytes)
+    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: 10 * images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Resident)

@@ -41,7 +41,7 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
 
 @pytest.mark.parametrize(
     ("agreement", "word"),
-    [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "mostly guessing")],
+    [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "unsure")],
 )
 def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
     facts = dataclasses.replace(healthy, agreement=np.full(180, agreement))

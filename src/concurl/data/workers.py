@@ -187,6 +187,7 @@ class _Worker:
 
 def serve(descriptor: int) -> None:
     """The worker's side: answer tasks until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # when to stop is the parent's business
     connection = Connection(descriptor)
     try:
         name, memory = json.loads(connection.recv_bytes())

@@ -41,7 +41,9 @@ class World:
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
+        """Part from the others, all at once: a rank that ends while another still talks to it tears its threads down."""
         if dist.is_initialized():
+            dist.barrier()
             dist.destroy_process_group()
 
     @property
