@@ -4,7 +4,6 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 # Two threads: more of them than cores make the small networks of tests and demo many times slower.
 export OMP_NUM_THREADS ?= 2
-export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: demo demo-quick test lint torture clean
 

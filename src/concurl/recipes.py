@@ -85,6 +85,7 @@ def digits() -> Config:
         schedule="cosine",
         warmup=0.05,
         tau_b=0.98,
+        monitor_every=5,
     )
 
 
