@@ -47,6 +47,24 @@ def test_a_batch_that_cannot_be_split_is_refused():
         World(0, 4).local(1)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "backend", "chosen"), [(1, "gloo", 0), (2, "cpu:gloo,cuda:nccl", 1), (0, "gloo", None)]
+)
+def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, monkeypatch):
+    """NCCL refuses two ranks on one GPU; rank 1 of 2 on a machine with one GPU takes that one."""
+    for name, value in {"RANK": 1, "LOCAL_RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    taken: dict[str, object] = {"device": None}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: taken.update(device=device))
+    dist = torch.distributed
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **others: taken.update(backend=backend))
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    assert World.join() == World(1, 2)
+    assert taken == {"device": chosen, "backend": backend}
+
+
 # ---- codes ----------------------------------------------------------------------------------------------------
 
 UNEVEN = {1: [23], 2: [16, 7], 4: [8, 8, 7, 0]}  # the last batch of a set: ranks with fewer images, and with none
