@@ -55,14 +55,16 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
 
 
-def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_compiled_steps_are_the_same_steps(micro_batch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TINY.replace(micro_batch=micro_batch)
     real, backends = torch.compile, []
 
     def traced(function, **settings):
         backends.append(settings)
         return real(function, backend="aot_eager", **settings)  # everything but the slow generation of kernels
 
-    plain = curve(TINY.replace(compile="off"))
+    plain = curve(config.replace(compile="off"))
     monkeypatch.setattr(torch, "compile", traced)
-    assert curve(TINY) == pytest.approx(plain, rel=1e-4)
+    assert curve(config) == pytest.approx(plain, rel=1e-4)
     assert len(backends) == 2

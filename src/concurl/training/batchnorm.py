@@ -47,7 +47,8 @@ class AllReduceBatchNorm(_BatchNorm):
         # Deviations from the mean and not the mean of squares: the latter loses digits where the mean is large.
         centred = wide - mean.view(shape)
         variance = _sum(centred.square().sum(others), self.world) / count
-        self._follow(mean.detach(), variance.detach() * count / (count - 1))
+        if self.track_running_stats:
+            self._follow(mean.detach(), variance.detach() * count / (count - 1))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
 
