@@ -59,7 +59,7 @@ def read_source(
             return read_array(_stacked(items), size)
         source = items
     folder = default_folder() if cache is None else Path(cache)
-    listing = list_source(source, exclude=[folder, *exclude])
+    listing = list_source(source, exclude=[folder, *exclude], cache=folder)
     return _read(listing, size, folder, background, False, workers, progress, largest)
 
 
@@ -79,7 +79,7 @@ def read_files(
     Copies of an image stay in: a benchmark's protocol counts them.
     """
     folder = default_folder() if cache is None else Path(cache)
-    listing = list_files(paths, root=root)
+    listing = list_files(paths, root=root, cache=folder)
     return _read(listing, size, folder, background, keep_duplicates, workers, progress)
 
 
