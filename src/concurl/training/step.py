@@ -69,8 +69,12 @@ class Step:
             with torch.no_grad():
                 unused = c.alpha == 0 and c.codes_from == "online"
                 target: Embeddings = online if unused else self.model.target(x)
+        return self.objective(online, target, now, clustering)
 
-        l1 = l2 = l3 = torch.zeros((), device=x.device)
+    def objective(self, online: Embeddings, target: Embeddings, now: Settings, clustering: bool) -> Tensor:
+        """The losses from what the two branches made of both views, the first view's rows before the second's."""
+        c = self.config
+        l1 = l2 = l3 = torch.zeros((), device=online.z.device)
         if c.alpha > 0:
             assert online.w is not None
             l1 = byol_loss(*online.w.chunk(2), *target.v.chunk(2))  # eq. 2
