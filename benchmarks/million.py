@@ -27,6 +27,7 @@ import tarfile
 import threading
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,13 +150,13 @@ class Watch:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.25):
-            try:
+        while True:
+            with suppress(OSError, ValueError):  # it, or a child, has just ended
                 private, mapped = memory(self.process)
                 children = [sum(memory(child)) for child in children_of(self.process)]
-            except (OSError, ValueError):
-                continue
-            self.samples.append((time.monotonic(), private, mapped, len(children), max(children, default=0)))
+                self.samples.append((time.monotonic(), private, mapped, len(children), max(children, default=0)))
+            if self._stop.wait(0.25):
+                return
 
     def stop(self) -> None:
         self._stop.set()
@@ -165,8 +166,8 @@ class Watch:
 def memory(process: int) -> tuple[int, int]:
     """(private, mapped and shared) resident MiB."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    if "RssAnon" not in fields:  # a process that has just ended
-        raise ValueError
+    if "RssAnon" not in fields:
+        raise ValueError("a process that has ended, but was not yet waited for")
     private, mapped, shared = (int(fields[name].split()[0]) // 1024 for name in ("RssAnon", "RssFile", "RssShmem"))
     return private, mapped + shared
 
