@@ -164,16 +164,21 @@ class Watch:
 
 
 def memory(process: int) -> tuple[int, int]:
-    """(private, mapped and shared) resident MiB."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    if "RssAnon" not in fields:
+    """(private, mapped) resident MiB."""
+    resident, mapped = map(int, Path(f"/proc/{process}/statm").read_text().split()[1:3])
+    if not resident:
         raise ValueError("a process that has ended, but was not yet waited for")
-    private, mapped, shared = (int(fields[name].split()[0]) // 1024 for name in ("RssAnon", "RssFile", "RssShmem"))
-    return private, mapped + shared
+    page = os.sysconf("SC_PAGE_SIZE")
+    return (resident - mapped) * page // 2**20, mapped * page // 2**20
 
 
 def children_of(process: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(path.parent.name))
+    return found
 
 
 def watched(stage: str, *arguments: str) -> None:

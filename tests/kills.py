@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,12 @@ def newest_step(folder: str) -> int:
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(pid) for pid in path.read_text().split()]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+                found.append(int(path.parent.name))
+    return found
 
 
 def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, seed: int) -> list[int]:
