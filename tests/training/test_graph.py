@@ -62,10 +62,12 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
 
 
-def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_compiled_steps_are_the_same_steps(micro_batch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TINY.replace(micro_batch=micro_batch)
     traced_only(monkeypatch)
-    plain = curve(TINY.replace(compile="off"))
-    assert curve(TINY) == pytest.approx(plain, rel=1e-4)
+    plain = curve(config.replace(compile="off"))
+    assert curve(config) == pytest.approx(plain, rel=1e-4)
 
 
 def test_equal_blocks_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,9 +80,9 @@ def finish(
     x, kept = embeddings(draft, images, branches=branches)
     if space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
-        # Scores are made anew in every pass: kept, they would take 8 K bytes an image.
+        # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
         u = streaming_scalings(
-            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**16)), config.epsilon
+            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**12)), config.epsilon
         )
     else:
         centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()
