@@ -121,6 +121,38 @@ def test_the_fitting_batch_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -
     assert sizes[-1] <= 2048, "never the size that failed"
 
 
+def test_what_did_not_fit_is_let_go_before_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weakref
+
+    from concurl.training import memory
+
+    held: list[weakref.ref[torch.Tensor]] = []
+
+    def step(self: Step, *arguments: Any) -> torch.Tensor:
+        activations = torch.zeros(9)
+        held.append(weakref.ref(activations))
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        except RuntimeError:
+            raise RuntimeError("CUDA error: operation failed during capture") from None  # as a graph's recording ends
+
+    alive: list[bool] = []
+    monkeypatch.setattr(Step, "__call__", step)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: alive.append(held[0]() is not None) or 2**30)
+    assert main(FIT) == 1
+    assert alive == [False]
+
+
+def test_memory_left_is_what_the_limits_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    from concurl.data.feed import free_host_memory
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (mapped + 2**28, -1))
+    assert 2**27 < free_host_memory() <= 2**28
+
+
 def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(self: Step, *arguments: Any) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

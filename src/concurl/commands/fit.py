@@ -129,6 +129,8 @@ def _train(
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl import run
     from concurl.clustering.evaluate import judge_of
+    from concurl.training.device import choose_device
+    from concurl.training.memory import memory_errors_told
     from concurl.training.trainer import Trainer
 
     begun = time.monotonic()
@@ -138,7 +140,8 @@ def _train(
     labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
     names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
     folder: Path = given.output
-    trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
+    with memory_errors_told(config, choose_device(config.device)):
+        trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
     run.train(trainer, names, resume=resume)
     world.leave()
     if world.leads:
