@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import OPTIONS, half_files, photos, results
+from runs import OPTIONS, Run, Warm, half_files, photos, results
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints, load_newest
@@ -207,6 +208,72 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytes
     assert results(here / "run") == wanted
     assert len(Path("run/train.log").read_bytes()) > len(log)
     assert Path("run/train.log").read_bytes().startswith(log)
+
+
+def test_a_picture_that_crashes_its_decoder_is_put_aside(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run as without that picture; and it is in skipped.csv, with the reason."""
+    from concurl.data import audit
+
+    (here / "crashing.py").write_text(
+        "import os, signal\n"
+        "from concurl.data import examine as real\n"
+        "def examine(task):\n"
+        "    if b'007.png' in task:\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    return real.examine(task)\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    with monkeypatch.context() as bad:
+        bad.setattr(audit, "EXAMINE", "crashing:examine")
+        assert main([*FIT, "--workers", "2"]) == 0
+    found = results(here / "run")
+    skipped = Path("run/skipped.csv").read_text().splitlines()[1:]
+    assert skipped == ["007.png,unreadable,the decoder crashed (SIGSEGV)"]
+    Path("photos/007.png").unlink()
+    assert main([*FIT, "--overwrite"]) == 0
+    assert found == results(here / "run")
+
+
+def test_a_clock_that_jumps(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By years, forwards and backwards, at every look: nothing hangs on what time it is."""
+    import random
+    import time
+
+    assert main(FIT) == 0
+    wanted = results(here / "run")
+    dice, looks = random.Random(0), []
+
+    def jumping() -> float:
+        looks.append(dice.uniform(0, 4e9))
+        return looks[-1]
+
+    # Without --quiet: then every line of train.log asks for the time.
+    loud = [word for word in FIT if word != "--quiet"]
+    with monkeypatch.context() as odd:
+        odd.setattr(time, "time", jumping)
+        assert main([*loud, "--overwrite", "--checkpoint-minutes", "0.0005"]) == 0
+    assert looks
+    assert results(here / "run") == wanted
+
+
+def test_a_second_run_in_the_folder_is_refused(here: Path, warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it wants to do there; the first one does not notice."""
+    loud = [word for word in FIT if word != "--quiet"]
+    assert main(loud) == 0
+    wanted = results(here / "run")
+    first = Run(*loud, "--overwrite", "--epochs", "60", cwd=here, warm=warm)
+    assert first.await_line("training on")
+    capsys.readouterr()
+    for second in ([*FIT, "--overwrite"], RESUME):
+        assert main(second) == 2
+        assert "another process is running there" in capsys.readouterr().err
+    assert main(FIT) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert first.code is None, "it should not have ended yet"
+    first.send(signal.SIGKILL)
+    first.end()
+    assert main([*FIT, "--overwrite"]) == 0, "a killed run leaves no lock behind"
+    assert results(here / "run") == wanted
 
 
 def test_checkpoints_by_epochs() -> None:

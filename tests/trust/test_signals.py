@@ -139,6 +139,25 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
     assert half_files(tmp_path) == []
 
 
+def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:
+    photos(tmp_path / "photos")
+    slow_photos(tmp_path / "slow")
+    run = Run(
+        "fit", "photos", "-k", "3", "-o", "run", "--epochs", "1", *OPTIONS, "--no-report", cwd=tmp_path, warm=warm
+    )
+    assert run.end() == 0
+    for number, code in CODES.items():
+        cache = tmp_path / f"cache-{code}"
+        run = Run("predict", "run", "slow", "-o", "new.csv", cwd=tmp_path, warm=warm, XDG_CACHE_HOME=str(cache))
+        await_pixels(run, cache)
+        run.send(number)
+        assert run.end() == code, run.stderr
+        assert "Traceback" not in run.stderr
+        assert run.left_behind() == []
+        assert half_files(tmp_path) == []
+        assert not (tmp_path / "new.csv").exists()
+
+
 def test_a_new_interpreter_is_stopped_alike(tmp_path: Path) -> None:
     photos(tmp_path / "photos")
     run = Run("fit", "photos", "-k", "3", "-o", "run", "--epochs", "100000", *OPTIONS, cwd=tmp_path)
