@@ -276,6 +276,24 @@ def test_a_second_run_in_the_folder_is_refused(here: Path, warm: Warm, capsys: p
     assert results(here / "run") == wanted
 
 
+def test_two_writers_of_one_file(here: Path) -> None:
+    """The second is refused, and the first one's file is whole; what a kill left is written over."""
+    from concurl.data.aside import write_whole, written_aside
+    from concurl.errors import UserError
+
+    path = here / "new.csv"
+    (here / ".new.csv.partial").write_text("left by a kill, and longer than what comes")
+    with written_aside(path) as file:
+        file.write(b"the first, ")
+        with pytest.raises(UserError, match="another process is writing it"):
+            write_whole(path, b"the second")
+        file.write(b"to its end")
+    assert path.read_bytes() == b"the first, to its end"
+    write_whole(path, b"a later one")
+    assert path.read_bytes() == b"a later one"
+    assert half_files(here) == []
+
+
 def test_checkpoints_by_epochs() -> None:
     assert main([*FIT, "--checkpoint-minutes", "10", "--checkpoint-epochs", "3"]) == 0
     assert [path.name for path in checkpoints(Path("run/checkpoints"))] == ["step-0000000009", "step-0000000012"]
