@@ -22,43 +22,44 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
     needed: how many bytes the whole will take, for the message when the disk is full.
     """
     partial = path.with_name(f".{path.name}.partial")
-    file = _claimed(partial, path)
+    file: IO[bytes] | None = None
     try:
+        file = _claimed(partial)
         yield file
         file.flush()
         os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+    except BlockingIOError:
+        raise UserError(f"{path}: another process is writing it; wait for it, or choose another name") from None
     except OSError as error:
-        written = os.fstat(file.fileno()).st_size
+        written = 0 if file is None else os.fstat(file.fileno()).st_size
         partial.unlink(missing_ok=True)
         raise cannot_write(error, path, needed, written) from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     finally:
-        with suppress(OSError):  # what a full disk did not take is still in the buffer, and nobody wants it
-            file.close()
+        if file is not None:
+            with suppress(OSError):  # what a full disk did not take is still in the buffer, and nobody wants it
+                file.close()
 
 
-def _claimed(partial: Path, path: Path) -> IO[bytes]:
+def _claimed(partial: Path) -> IO[bytes]:
     """The partial file, empty and locked: two processes at one name would make a mixture of their files."""
     while True:
-        try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise cannot_write(error, path) from error
-        file = open(descriptor, "wb")  # noqa: SIM115 (it is handed on; and a descriptor is not emptied)
+        # Not emptied by opening: it may be another's.
+        file = open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666), "wb")  # noqa: SIM115 (it is handed on)
         try:
             _lock(file)
-            if os.path.samestat(os.fstat(descriptor), os.stat(partial)):
-                os.ftruncate(descriptor, 0)  # a kill may have left something
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(partial)):
+                os.ftruncate(file.fileno(), 0)  # a kill may have left something
                 return file
-        except BlockingIOError:
-            file.close()
-            raise UserError(f"{path}: another process is writing it; wait for it, or choose another name") from None
         except FileNotFoundError:
             pass
+        except BaseException:
+            file.close()
+            raise
         file.close()  # the other one finished between our opening and locking it: what we hold bears the final name
 
 
