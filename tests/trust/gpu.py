@@ -57,8 +57,8 @@ class Bench:
 
     def start(self, run: str, *options: str, limit: int | None = None) -> subprocess.Popen[bytes]:
         def confined() -> None:
-            if limit is not None:
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            assert limit is not None
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
         process = subprocess.Popen(
             [sys.executable, "-m", "concurl", "fit", *options, "-o", run, "--no-report"],
@@ -66,7 +66,7 @@ class Bench:
             env=self.environment,
             stdout=subprocess.DEVNULL,
             stderr=open(self.folder / f"{run}.stderr", "ab"),  # noqa: SIM115 (the process has it)
-            preexec_fn=confined,
+            preexec_fn=None if limit is None else confined,
         )
         self.going.append(process)
         return process
@@ -78,7 +78,8 @@ class Bench:
         return self.start(run, "pictures", "--limit", str(self.n_images), *options, "--checkpoint-minutes", "0.01")
 
     def options(self, batch: int, epochs: int) -> list[str]:
-        plain = "--image-size 32 --stem small --preset small --projector-hidden 512 --cluster-hidden 512 -k 10"
+        plain = "-k 10 --image-size 32 --stem small --preset small --projector-hidden 512 --cluster-hidden 512"
+        plain += " --monitor-every 10"
         sizes = ["--batch-size", str(batch), "--epochs", str(epochs)]
         return [*plain.split(), *self.network, *sizes, "--device", self.device]
 
