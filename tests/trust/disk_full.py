@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from runs import OPTIONS, half_files, photos, results
+from warm import preload
 
 FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", *OPTIONS, "--checkpoint-minutes", "0"]
 
@@ -48,10 +49,7 @@ def child(arguments: list[str]) -> tuple[int, str]:
 
 
 def main(tries: int, seed: int) -> None:
-    import concurl.commands.fit
-    import concurl.report
-    import concurl.run  # noqa: F401
-
+    preload()
     dice, tally, where = random.Random(seed), Counter[str](), Counter[str]()
     disk, apart = Path("disk").resolve(), Path("apart").resolve()
     for folder in (disk, apart):
