@@ -294,6 +294,26 @@ def test_two_writers_of_one_file(here: Path) -> None:
     assert half_files(here) == []
 
 
+def test_a_name_cannot_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in an answer nor in a warning: a line stays one, and nothing in it is obeyed."""
+    evil = "\x1b]0;owned\x07\x1b[2J\nconcurl: all is well"
+    Path("list.csv").write_text(f'"{evil}"\nphotos/000.png\n')
+    assert main(["audit", "list.csv"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("concurl: ")
+    assert "\\x1b]0;owned" in said
+    assert said.count("\n") == 1
+    assert main([*FIT, "--checkpoint-minutes", "0"]) == 0
+    Path(f"run/checkpoints/step-z{evil}").mkdir()
+    capsys.readouterr()
+    assert main(RESUME) == 0
+    log = Path("run/train.log").read_text()
+    for said in (capsys.readouterr().err, log):
+        assert "is damaged" in said
+        assert "\x1b" not in said
+        assert not any(line.startswith("concurl: all is well") for line in said.splitlines())
+
+
 def test_checkpoints_by_epochs() -> None:
     assert main([*FIT, "--checkpoint-minutes", "10", "--checkpoint-epochs", "3"]) == 0
     assert [path.name for path in checkpoints(Path("run/checkpoints"))] == ["step-0000000009", "step-0000000012"]
