@@ -240,6 +240,7 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
     assert "--overwrite" in line
     assert "--resume" in line
     assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--epochs", "9", "--quiet")
+    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--recipe", "digits", "--quiet")
     assert "no run to resume" in refused(capsys, "fit", "--resume", "-o", "elsewhere", "--quiet")
     assert not Path("elsewhere").exists()
     config = json.loads(Path("run/config.json").read_text())

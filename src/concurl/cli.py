@@ -7,7 +7,7 @@ import importlib
 import sys
 
 from concurl import __version__
-from concurl.errors import RunError, UserError
+from concurl.errors import RunError, UserError, one_line
 from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
@@ -55,14 +55,14 @@ def main(argv: list[str] | None = None) -> int:
             code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
             return code
     except UserError as error:
-        print(f"concurl: {error}", file=sys.stderr)
+        print(f"concurl: {one_line(error)}", file=sys.stderr)
         return 2
     except RunError as error:
-        print(f"concurl: {error}", file=sys.stderr)
+        print(f"concurl: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
         where = f"{error.filename}: " if error.filename else ""
-        print(f"concurl: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"concurl: {one_line(where)}{one_line(error.strerror or error)}", file=sys.stderr)
         return 74
     except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)

@@ -341,12 +341,28 @@ def test_what_is_no_picture() -> None:
     assert status_of(bytes(flipped)) == "unreadable"  # the header's checksum
 
 
+MODES = {  # all that Pillow writes
+    "JPEG": "L RGB CMYK YCbCr",
+    "PNG": "1 L LA P RGB RGBA I;16",
+    "WEBP": "RGB RGBA",
+    "BMP": "1 L P RGB RGBA",
+    "TIFF": "1 L LA P RGB RGBA CMYK YCbCr LAB I;16 I F",
+    "GIF": "1 L P RGB RGBA",
+}
+
+
 def mutated(dice: random.Random) -> bytes:
     format, options = FORMATS[dice.choice(list(FORMATS))]
-    mode = dice.choice({"GIF": ["L", "P", "RGB"], "BMP": ["1", "L", "P", "RGB"]}.get(format, ["L", "RGB"]))
-    if "compression" in options or format == "WEBP":
+    mode = dice.choice(MODES[format].split())
+    if options.get("compression") == "jpeg" and mode not in ("L", "RGB", "CMYK", "YCbCr"):
         mode = "RGB"
-    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5))).convert(mode)
+    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5)))
+    if mode == "LAB":
+        image = Image.merge("LAB", image.split())
+    elif mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 257)
+    else:
+        image = image.convert(mode)
     data = bytearray(encoded(image, format, **options))
     for _ in range(dice.choice([1, 1, 2, 8])):
         where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))

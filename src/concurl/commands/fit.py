@@ -34,7 +34,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the run (needed)")
     parser.add_argument(
         "--recipe",
-        default="modern",
         metavar="NAME",
         help=f"named set of defaults: {', '.join(RECIPES)} (default: modern)",
     )
@@ -62,7 +61,7 @@ def main(argv: list[str]) -> int:
     if given.output is None:
         raise UserError("no output folder; add -o DIR")
     if given.resume:
-        others = (given.source, given.limit, given.train_images, given.data_dir, given.overwrite)
+        others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir, given.overwrite)
         if given_config(given) or any(others):
             raise UserError(
                 "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
@@ -75,14 +74,14 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--limit {given.limit}: at least 2 images are needed")
     if given.train_images is not None and given.train_images < 2:
         raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
-    config = recipe(given.recipe).replace(**given_config(given))
+    config = recipe(_recipe_named(argv)).replace(**given_config(given))
     about = {
         # a run may be resumed from elsewhere; a benchmark's name stays a name
         "source": os.path.abspath(given.source) if os.path.lexists(given.source) else given.source,
         "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
         "limit": given.limit,
         "train_images": given.train_images,
-        "recipe": given.recipe,
+        "recipe": _recipe_named(argv),
         "version": __version__,
     }
     return _run(given, config, about)
@@ -129,6 +128,8 @@ def _train(
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl import run
     from concurl.clustering.evaluate import judge_of
+    from concurl.training.device import choose_device
+    from concurl.training.memory import memory_errors_told
     from concurl.training.trainer import Trainer
 
     begun = time.monotonic()
@@ -138,7 +139,8 @@ def _train(
     labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
     names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
     folder: Path = given.output
-    trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
+    with memory_errors_told(config, choose_device(config.device)):
+        trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
     run.train(trainer, names, resume=resume)
     world.leave()
     if world.leads:

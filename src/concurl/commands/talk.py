@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.errors import UserError
+from concurl.progress import OneLine
 
 if TYPE_CHECKING:
     from concurl.data.opened import Opened
@@ -20,7 +21,8 @@ log = logging.getLogger("concurl")
 
 def speak(quiet: bool) -> None:
     """Progress and warnings go to stderr, results to stdout. Of the processes of torchrun only the first speaks."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(stream=sys.stderr, force=True)
+    logging.getLogger().handlers[0].setFormatter(OneLine())
     first = os.environ.get("RANK", "0") == "0"
     log.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
 

@@ -128,10 +128,10 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
     if not path.is_file():
         return None
     try:
-        z = np.load(path, mmap_mode="r", allow_pickle=False)
+        z = np.lib.format.open_memmap(path, mode="r")  # np.load would also open archives of arrays
         if z.dtype.kind != "f":
             raise ValueError(f"numbers of type {z.dtype}")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit") from None
     if z.ndim != 2 or len(z) != n:
         raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit")
