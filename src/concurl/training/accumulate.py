@@ -86,7 +86,10 @@ def statistics_kept(network: nn.Module) -> Iterator[None]:
 
 
 def count_parts(batch_size: int, micro_batch: int | None, ranks: int) -> int:
-    """The fewest equal parts of at most `micro_batch` images that the ranks can share."""
+    """The fewest equal parts of at most `micro_batch` images that the ranks can share.
+
+    It is the same for any number of ranks that divides `micro_batch`, where that divides the batch.
+    """
     if micro_batch is None or micro_batch >= batch_size:
         return 1
     fewest = min(-(-batch_size // micro_batch), batch_size // ranks)  # a part holds at least one image for each rank
