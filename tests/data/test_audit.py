@@ -183,11 +183,14 @@ def bombs() -> dict[str, tuple[bytes, str]]:
     """Small files that would be large: in text, in a profile, in pixels just below the cap; and their statuses."""
     largest = Image.new("RGB", (8000, 8000))
     zeros = zlib.compress(bytes(300 * 2**20), 9)
+    progressive = encoded(Image.new("L", (8000, 8000)), "JPEG", progressive=True)
+    scan = progressive[progressive.rfind(b"\xff\xda") : -2]
     claimed = bytearray(encoded(Image.new("P", (64, 64)), "BMP"))
     claimed[18:26], claimed[30:34] = struct.pack("<ii", 8000, 8000), struct.pack("<I", 1)  # run lengths, and no runs
     return {
         "text.png": (with_chunk(b"zTXt", b"Comment\0\0" + zeros), "unreadable"),
         "profile.png": (with_chunk(b"iCCP", b"icc\0\0" + zeros), "unreadable"),
+        "scans.jpg": (progressive[:-2] + 3000 * scan + progressive[-2:], "too large"),
         "claimed.bmp": (bytes(claimed), "unreadable"),
         "deep.png": (png(np.zeros((8000, 8000, 4), np.uint16), 16, 6), "ok"),
         "floats.tif": (encoded(Image.new("F", (8000, 8000)), "TIFF", compression="tiff_adobe_deflate"), "ok"),

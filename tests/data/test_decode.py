@@ -267,6 +267,14 @@ def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status_of(bytes(wide)) == "too large"
 
 
+def test_a_jpeg_in_too_many_scans() -> None:
+    """Half a megabyte of them could hold a decoder up for minutes."""
+    data = encoded(Image.fromarray(scene()), "JPEG", progressive=True)
+    scan = data[data.rfind(b"\xff\xda") : -2]
+    decode(data[:-2] + 150 * scan + data[-2:], 32)
+    assert status_of(data[:-2] + 300 * scan + data[-2:]) == "too large"
+
+
 def png_header(width: int, height: int) -> bytes:
     """A PNG that claims this size, and holds nothing."""
     data = bytearray(png_bomb(8))

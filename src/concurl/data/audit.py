@@ -8,7 +8,7 @@
 | truncated    | the file ends before the picture does                                                |
 | empty        | 0 bytes                                                                              |
 | too small    | a side of fewer than 8 pixels                                                        |
-| too large    | more than 64 million pixels, or more memory than a decoder may take                  |
+| too large    | more than 64 million pixels, or more memory or work than a decoder may take          |
 | not an image | none of the known formats                                                            |
 
 Every file is decoded to its last row, as nothing less finds the truncated ones.
