@@ -24,7 +24,7 @@ EPOCHS = 4  # the first warms up
 
 def stream_rows(config: Config) -> list[dict[str, Any]]:
     """Training with the set on the device, and read ahead from a file."""
-    images = synthetic(config, 65_536 * 9)  # at 96 px 65,536 images, 1.8 GB
+    images = synthetic(config, 32_768 * 9)  # at 96 px 32,768 images, 0.9 GB
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "images.bin"
