@@ -171,6 +171,38 @@ def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[st
     assert codes.split()[1:] == ["1.000", "1.000", "1.000"]
 
 
+def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    some = rows("run/assignments.csv")[::3]
+    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in some))
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1].split() == ["codes", "1.000", "1.000", "1.000"]
+    assert printed[-1] == "over the 8 of 24 images that have a label"
+    assert main(["report", "run", "--labels", "labels.csv", "--quiet"]) == 0
+    page = Path("run/report.html").read_text()
+    assert "16 images have none and are left out" in page
+    assert "<bdi>c0</bdi>" in page
+
+
+def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    before = rows("run/assignments.csv")
+    Path("run/names.json").write_text(json.dumps({"0": "red, mostly", "2": "=1+1", "7": "nobody"}))
+    assert main(["report", "run", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert "the run has the clusters 0 to 2, and no 7" in captured.err
+    assert "red, mostly" in Path("run/report.html").read_text()
+    names = {"0": "red, mostly", "1": "", "2": "=1+1"}
+    assert rows("run/assignments.csv") == [row | {"name": names[row["cluster"]]} for row in before]
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    Path("run/names.json").write_text("{}")  # names are taken back
+    assert main(["report", "run", "--quiet"]) == 0
+    assert rows("run/assignments.csv") == before
+
+
 # ---- wrong use ------------------------------------------------------------------------------------------------
 
 
@@ -254,9 +286,6 @@ def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Pat
     assert fit(photos) == 0
     Path("labels.csv").write_text("path,label\nother.png,1\n")
     assert "none of its 1 paths" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
-    some = rows("run/assignments.csv")[:5]
-    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},1\n" for row in some))
-    assert "19 of the run's 24" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     Path("labels.csv").write_text("file\nx\n")
     assert "path and label" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     assert "--labels" in refused(capsys, "evaluate", "run")

@@ -32,10 +32,16 @@ def main(argv: list[str]) -> int:
     if given.labels is not None:
         labels, _ = read_labels(given.labels, opened.images.names)
     if labels is None:
-        raise UserError(f"{about['source']} has no labels of its own; give them with --labels FILE.csv")
+        raise UserError(
+            f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
+            f"of the images are enough)"
+        )
+    known = int((labels >= 0).sum())
     trained = run.model_of(given.run, given.device)
     assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
+    if known < len(labels):
+        print(f"over the {known:,} of {len(labels):,} images that have a label")
     return 0
