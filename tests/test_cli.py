@@ -294,6 +294,67 @@ def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Pat
     assert not Path("x.csv").exists()
 
 
+WRONG = [
+    ("", "no output folder; add -o DIR, as in: concurl fit PHOTOS"),
+    ("photos -o x -k", "-k: a value is missing"),
+    ("photos -o x -k three", "'three': a whole number is needed"),
+    ("photos -o x -K 3", "did you mean -k?"),
+    ("photos more -o x", "one source, please, and more is another"),
+    ("photos -o a.txt", "a.txt is a file"),
+    ("photos -o photos", "nothing is written into photos"),
+    ("photos -o photos/inner/run", "nothing is written into photos"),
+    ("photos -o x --workers -2", "--workers -2: 0 "),
+    ("photos -o x --recipe", "unknown recipe ''"),
+]
+
+
+@pytest.mark.parametrize(("rest", "says"), WRONG, ids=[rest for rest, _ in WRONG])
+def test_wrong_calls_of_fit(capsys: pytest.CaptureFixture[str], photos: Path, rest: str, says: str) -> None:
+    Path("a.txt").write_text("x")
+    before = tree_hash(Path())
+    assert says in refused(capsys, "fit", *rest.split())
+    assert tree_hash(Path()) == before
+
+
+def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("a.txt").write_text("x")
+    Path("empty").mkdir()
+    before = tree_hash(photos), tree_hash(Path("run"))
+    for call, says in {
+        "photos": "did you mean concurl fit photos -k 10 -o runs/photos?",
+        "train photos": "did you mean fit?",
+        "--epochs 3": "the verb comes first",
+        "predict run": "source missing, as in: concurl predict runs/photos NEW -o new.csv",
+        "predict photos run -o n.csv": "the run comes first: concurl predict run photos -o n.csv",
+        "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
+        "predict run photos -o no/n.csv": "no: no such folder",
+        "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
+        "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
+        "merge empty -o run": "run is a folder",
+        "report": "run missing, as in: concurl report runs/photos",
+        "export run -o x": "say what to export",
+        "export run --folders copy -o photos/x": "nothing is written into",
+        "export run --folders copy -o x --names no.json": "no.json: cannot be read (No such file",
+        "export run --model -o photos": "photos is a folder",
+        "export run --model -o x --names a.txt": "--names goes with --folders",
+        "audit empty": "no files in empty",
+        "audit photos --workers -2": "--workers -2: 0 ",
+        "audit photos -o photos": "photos is a folder",
+        "pack empty -o s": "no files in empty",
+        "pack photos -o a.txt": "a.txt is a file",
+        "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",
+        "demo -o a.txt": "a.txt is a file",
+    }.items():
+        assert says in refused(capsys, *call.split()), call
+    assert (tree_hash(photos), tree_hash(Path("run"))) == before
+
+
+def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    assert "24 images for 3 clusters are few" in capsys.readouterr().err
+
+
 def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from concurl.run import run_folder
 

@@ -38,6 +38,10 @@ def test_a_csv_as_spreadsheets_write_it(tmp_path):
         assert read_labels(written(tmp_path, mark + text.encode()), NAMES)[0].tolist() == [1, 0, 1]
 
 
+def test_a_csv_with_semicolons(tmp_path):
+    assert read_labels(written(tmp_path, "path;label\na.png;1,5\nd.png;2\n"), NAMES)[1] == ["1,5", "2"]
+
+
 def test_names_that_are_no_unicode(tmp_path):
     name = b"\xff.png".decode(errors="surrogateescape")
     assert read_labels(written(tmp_path, b"path,label\n\xff.png,x\n"), [name])[1] == ["x"]
@@ -63,7 +67,7 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
         ("file,label\na.png,1\n", "columns path and label"),
         ("path,class\na.png,1\n", "columns path and label"),
         ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
-        ("path,class\na.png,1\n", "(it has: path, class)"),
+        ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),
     ],

@@ -75,12 +75,16 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     """
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            table = csv.DictReader(file)
+            head = file.readline()
+            file.seek(0)
+            # spreadsheets of half the world write semicolons
+            table = csv.DictReader(file, delimiter=";" if ";" in head and "," not in head else ",")
             rows, columns = list(table), table.fieldnames or ()
     except (OSError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as a csv ({error})") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read as a csv ({why})") from None
     if not rows or not {"path", "label"} <= set(columns):
-        found = f" (it has: {', '.join(columns)})" if columns and not {"path", "label"} <= set(columns) else ""
+        found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
         raise UserError(f"{path}: a csv with the columns path and label is needed, and a row per image{found}")
     given: dict[str, str] = {}
     for row in rows:

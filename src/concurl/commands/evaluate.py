@@ -11,7 +11,7 @@ from concurl.options import Parser
 
 def main(argv: list[str]) -> int:
     """Score a run against labels: the benchmark's own, or a csv with the columns path and label."""
-    parser = Parser(prog="concurl evaluate", description=main.__doc__)
+    parser = Parser(prog="concurl evaluate", description=main.__doc__, example="runs/photos --labels labels.csv")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")

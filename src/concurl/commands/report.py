@@ -16,7 +16,7 @@ log = logging.getLogger("concurl")
 
 def main(argv: list[str]) -> int:
     """Make the page of a finished run anew, with the names of its names.json and, if given, scores against labels."""
-    parser = Parser(prog="concurl report", description=main.__doc__)
+    parser = Parser(prog="concurl report", description=main.__doc__, example="runs/photos")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="csv with the columns path and label: adds scores to the page"
