@@ -53,6 +53,12 @@ def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
     assert judge(facts).sentences[0] == "The model is very sure of them: the mean confidence is 95%."
 
 
+def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
+    facts = changed_epochs(healthy, l2=0.75 * math.log(6), l3=0.5)
+    assert titles(facts, "watch") == ["The clusters are loose"]
+    assert not titles(facts, "bad")
+
+
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,11 +76,12 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     """
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            head = file.readline()
-            file.seek(0)
-            # spreadsheets of half the world write semicolons
-            table = csv.DictReader(file, delimiter=";" if ";" in head and "," not in head else ",")
-            rows, columns = list(table), table.fieldnames or ()
+            text = file.read()
+        head = text.partition("\n")[0]
+        # spreadsheets of half the world write semicolons
+        delimiter = ";" if ";" in head and "," not in head else ","
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows, columns = list(table), table.fieldnames or ()
     except (OSError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read as a csv ({why})") from None

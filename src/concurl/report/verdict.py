@@ -22,6 +22,7 @@ State = Literal["good", "watch", "bad"]
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
 AGREED = 0.5  # mean agreement below this: most members contradict the labels
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
+LOOSE = 0.6  # above this, two views of an image often part; runs with scores of 0.8 and more end at 0.03 to 0.4
 HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
 ALMOST_ALL = 0.9  # twice an even share is everything where there are two clusters: there, this much
 LIGHT = 0.1  # a cluster with less than this share of an even share is hardly one
@@ -144,6 +145,13 @@ def _losses(facts: RunFacts) -> Check | None:
             "Clustering did not start",
             f"The cluster losses stayed near guessing: {numbers}. Train longer before clustering begins "
             f"(cluster_start), or lower epsilon.",
+        )
+    if worst > LOOSE * level:
+        return Check(
+            "watch",
+            "The clusters are loose",
+            f"The larger cluster loss is {numbers}: two views of an image often fall into different clusters. Such "
+            f"groups tend to follow colour and light rather than content. Try more images or more epochs.",
         )
     return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}.")
 
