@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 
 from concurl import __version__
-from concurl.errors import RunError, UserError
+from concurl.errors import RunError, UserError, one_line
 from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
@@ -32,6 +33,16 @@ usage: concurl VERB ...   (concurl VERB --help tells more)
   concurl predict runs/photos NEW -o new.csv     label new pictures"""
 
 
+SYNONYMS = {
+    "train": "fit",
+    "cluster": "fit",
+    "run": "fit",
+    "label": "predict",
+    "classify": "predict",
+    "score": "evaluate",
+}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a verb.
 
@@ -48,22 +59,29 @@ def main(argv: list[str] | None = None) -> int:
     verb, rest = arguments[0], arguments[1:]
     try:
         if verb not in VERBS:
-            near = difflib.get_close_matches(verb, VERBS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"unknown verb {verb!r}{hint} (there are: {', '.join(VERBS)})")
+            raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
         with termination_as_exception():
             code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
             return code
     except UserError as error:
-        print(f"concurl: {error}", file=sys.stderr)
+        print(f"concurl: {one_line(error)}", file=sys.stderr)
         return 2
     except RunError as error:
-        print(f"concurl: {error}", file=sys.stderr)
+        print(f"concurl: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
         where = f"{error.filename}: " if error.filename else ""
-        print(f"concurl: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"concurl: {one_line(where)}{one_line(error.strerror or error)}", file=sys.stderr)
         return 74
     except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
+
+
+def _meant(word: str) -> str:
+    if os.path.exists(word):
+        return f"; did you mean concurl fit {word} -k 10 -o runs/{os.path.basename(os.path.abspath(word))}?"
+    if word.startswith("-"):
+        return "; the verb comes first"
+    near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower())]
+    return f"; did you mean {near[0]}?" if near[0] else ""

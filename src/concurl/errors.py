@@ -1,5 +1,7 @@
 """The two ways a run ends that are not bugs: the user must change something, or the machine gave out."""
 
+from __future__ import annotations
+
 
 class UserError(ValueError):
     """Wrong input. The message is one line that names the value and the remedy; the command line exits with 2."""
@@ -11,3 +13,8 @@ class RunError(RuntimeError):
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def one_line(message: object) -> str:
+    """For a terminal: a name in it may hold line breaks, or sequences that the terminal would obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(message))

@@ -9,7 +9,16 @@ from typing import Any
 
 from tqdm import tqdm
 
+from concurl.errors import one_line
+
 log = logging.getLogger("concurl")
+
+
+class OneLine(logging.Formatter):
+    """A log line stays one line, whatever is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
 
 
 class Progress:

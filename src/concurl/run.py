@@ -114,9 +114,10 @@ def fit(
 ) -> Result:
     """Train, label, score; with a folder, leave everything there."""
     begun = time.monotonic()
-    trainer = Trainer(
-        config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
-    )
+    with memory_errors_told(config, choose_device(config.device)):
+        trainer = Trainer(
+            config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
+        )
     train(trainer, images.names, resume=resume)
     embedded = embed(trainer, images.images, scored=labels is not None)
     return conclude(trainer, images, labels, begun, embedded=embedded)

@@ -267,6 +267,14 @@ def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status_of(bytes(wide)) == "too large"
 
 
+def test_a_jpeg_in_too_many_scans() -> None:
+    """Half a megabyte of them could hold a decoder up for minutes."""
+    data = encoded(Image.fromarray(scene()), "JPEG", progressive=True)
+    scan = data[data.rfind(b"\xff\xda") : -2]
+    decode(data[:-2] + 150 * scan + data[-2:], 32)
+    assert status_of(data[:-2] + 300 * scan + data[-2:]) == "too large"
+
+
 def png_header(width: int, height: int) -> bytes:
     """A PNG that claims this size, and holds nothing."""
     data = bytearray(png_bomb(8))
@@ -341,12 +349,28 @@ def test_what_is_no_picture() -> None:
     assert status_of(bytes(flipped)) == "unreadable"  # the header's checksum
 
 
+MODES = {  # all that Pillow writes
+    "JPEG": "L RGB CMYK YCbCr",
+    "PNG": "1 L LA P RGB RGBA I;16",
+    "WEBP": "RGB RGBA",
+    "BMP": "1 L P RGB RGBA",
+    "TIFF": "1 L LA P RGB RGBA CMYK YCbCr LAB I;16 I F",
+    "GIF": "1 L P RGB RGBA",
+}
+
+
 def mutated(dice: random.Random) -> bytes:
     format, options = FORMATS[dice.choice(list(FORMATS))]
-    mode = dice.choice({"GIF": ["L", "P", "RGB"], "BMP": ["1", "L", "P", "RGB"]}.get(format, ["L", "RGB"]))
-    if "compression" in options or format == "WEBP":
+    mode = dice.choice(MODES[format].split())
+    if options.get("compression") == "jpeg" and mode not in ("L", "RGB", "CMYK", "YCbCr"):
         mode = "RGB"
-    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5))).convert(mode)
+    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5)))
+    if mode == "LAB":
+        image = Image.merge("LAB", image.split())
+    elif mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 257)
+    else:
+        image = image.convert(mode)
     data = bytearray(encoded(image, format, **options))
     for _ in range(dice.choice([1, 1, 2, 8])):
         where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))

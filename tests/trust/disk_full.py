@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from runs import OPTIONS, half_files, photos, results
+from warm import preload
 
 FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", *OPTIONS, "--checkpoint-minutes", "0"]
 
@@ -48,10 +49,7 @@ def child(arguments: list[str]) -> tuple[int, str]:
 
 
 def main(tries: int, seed: int) -> None:
-    import concurl.commands.fit
-    import concurl.report
-    import concurl.run  # noqa: F401
-
+    preload()
     dice, tally, where = random.Random(seed), Counter[str](), Counter[str]()
     disk, apart = Path("disk").resolve(), Path("apart").resolve()
     for folder in (disk, apart):
@@ -106,15 +104,10 @@ def main(tries: int, seed: int) -> None:
             assert results(Path("run")) == wanted
             tally["resumed to the same bytes"] += 1
 
-    os.environ["XDG_CACHE_HOME"] = str(disk / "cache")  # the packed copy's turn
-    Path("cache").mkdir()
-    _leave_free(Path("ballast"), 8192)
-    code, said = child([*FIT[:4], "-o", str(apart / "other"), *FIT[6:]])
-    assert (code, half_files(Path("cache"))) == (74, []), said
-    assert str(Path("cache")) in said
-    tally["full"] += 1
-    where["the packed copy"] += 1
-    Path("ballast").unlink()
+    shutil.rmtree("run", ignore_errors=True)
+    for verb in (pack_copy, pack_shards, predict, folders):
+        for _ in range(max(1, tries // 10)):
+            verb(dice, apart, tally, where)
 
     os.environ["XDG_CACHE_HOME"] = str(apart / "cache")
     os.chdir(apart)
@@ -128,6 +121,68 @@ def main(tries: int, seed: int) -> None:
     os.chdir("/")
     subprocess.run(["umount", str(disk)], check=True)
     print(json.dumps({**tally, "where": where}))
+
+
+# ---- the other writers: each gets less than it needs, and then enough ------------------------------------------
+
+
+def pack_copy(dice: random.Random, apart: Path, tally: Counter[str], where: Counter[str]) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(Path("cache").resolve())
+    fit = [*FIT[:4], "-o", str(apart / "other"), *FIT[6:], "--overwrite", "--no-report", "--epochs", "1"]
+    _less_and_enough(fit, Path("cache"), dice, 24 * 3 * 16 * 16, tally, where)
+    os.environ["XDG_CACHE_HOME"] = str(apart / "cache")
+
+
+def pack_shards(dice: random.Random, apart: Path, tally: Counter[str], where: Counter[str]) -> None:
+    _less_and_enough(["pack", "photos", "-o", "shards"], Path("shards"), dice, 24 * 1024, tally, where)
+
+
+def predict(dice: random.Random, apart: Path, tally: Counter[str], where: Counter[str]) -> None:
+    arguments = ["predict", str(_finished(apart)), "photos", "-o", "new/new.csv", "--quiet"]
+    Path("new").mkdir()
+    Path("new/new.csv").write_text("the old one")
+    _less_and_enough(arguments, Path("new"), dice, 1, tally, where)  # the csv takes less than a page of memory
+    assert Path("new").exists() is False
+
+
+def folders(dice: random.Random, apart: Path, tally: Counter[str], where: Counter[str]) -> None:
+    arguments = ["export", str(_finished(apart)), "--folders", "copy", "-o", "folders"]
+    _less_and_enough(arguments, Path("folders"), dice, 24 * 1024, tally, where)
+
+
+def _finished(apart: Path) -> Path:
+    run = apart / "finished"
+    if not run.exists():
+        code, said = child([*FIT[:4], "-o", str(run), *FIT[6:], "--no-report"])
+        assert code == 0, said
+    return run
+
+
+def _less_and_enough(
+    arguments: list[str],
+    output: Path,
+    dice: random.Random,
+    needed: int,
+    tally: Counter[str],
+    where: Counter[str],
+) -> None:
+    """With less room than the output takes: exit code 74, path and bytes, nothing half. With room: it succeeds."""
+    old = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    _leave_free(Path("ballast"), dice.randrange(needed))
+    code, said = child(arguments)
+    assert code == 74, (code, said)
+    found = re.search(r"no space left to write (\S+): it needs (more than )?[\d,]+ bytes", said)
+    assert found is not None, said
+    assert half_files(output) == []
+    assert all(path.read_bytes() == content for path, content in old.items())
+    Path("ballast").unlink()
+    if arguments[0] == "export":
+        shutil.rmtree(output, ignore_errors=True)  # it wants an empty folder
+    code, said = child(arguments)
+    assert code == 0, said
+    shutil.rmtree(output)
+    tally["full"] += 1
+    where[f"{arguments[0]}: {output}"] += 1
 
 
 def _stop_at(step: int, apart: Path) -> Path:

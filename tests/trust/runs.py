@@ -126,10 +126,14 @@ class Run:
         except FileNotFoundError:
             return ""
 
+    def processes(self) -> list[int]:
+        """Itself and those it has started."""
+        return _session(self.pid)
+
     def left_behind(self, seconds: float = 3) -> list[int]:
         """Processes of its session that outlive it by more than `seconds`."""
         deadline = time.monotonic() + seconds
-        while (found := _session(self.pid)) and time.monotonic() < deadline:
+        while (found := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return found
 

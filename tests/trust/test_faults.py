@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import OPTIONS, half_files, photos, results
+from runs import OPTIONS, Run, Warm, half_files, photos, results
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints, load_newest
@@ -123,6 +124,38 @@ def test_the_fitting_part_follows_the_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert memory.fitting_part(parts, torch.device("cpu")) == 32, "nor the part that failed"
 
 
+def test_what_did_not_fit_is_let_go_before_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weakref
+
+    from concurl.training import memory
+
+    held: list[weakref.ref[torch.Tensor]] = []
+
+    def step(self: Step, *arguments: Any) -> torch.Tensor:
+        activations = torch.zeros(9)
+        held.append(weakref.ref(activations))
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        except RuntimeError:
+            raise RuntimeError("CUDA error: operation failed during capture") from None  # as a graph's recording ends
+
+    alive: list[bool] = []
+    monkeypatch.setattr(Step, "__call__", step)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: alive.append(held[0]() is not None) or 2**30)
+    assert main(FIT) == 1
+    assert alive == [False]
+
+
+def test_memory_left_is_what_the_limits_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    from concurl.data.feed import free_host_memory
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (mapped + 2**28, -1))
+    assert 2**27 < free_host_memory() <= 2**28
+
+
 def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(self: Step, *arguments: Any) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
@@ -177,6 +210,110 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytes
     assert results(here / "run") == wanted
     assert len(Path("run/train.log").read_bytes()) > len(log)
     assert Path("run/train.log").read_bytes().startswith(log)
+
+
+def test_a_picture_that_crashes_its_decoder_is_put_aside(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run as without that picture; and it is in skipped.csv, with the reason."""
+    from concurl.data import audit
+
+    (here / "crashing.py").write_text(
+        "import os, signal\n"
+        "from concurl.data import examine as real\n"
+        "def examine(task):\n"
+        "    if b'007.png' in task:\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    return real.examine(task)\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    with monkeypatch.context() as bad:
+        bad.setattr(audit, "EXAMINE", "crashing:examine")
+        assert main([*FIT, "--workers", "2"]) == 0
+    found = results(here / "run")
+    skipped = Path("run/skipped.csv").read_text().splitlines()[1:]
+    assert skipped == ["007.png,unreadable,the decoder crashed (SIGSEGV)"]
+    Path("photos/007.png").unlink()
+    assert main([*FIT, "--overwrite"]) == 0
+    assert found == results(here / "run")
+
+
+def test_a_clock_that_jumps(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By years, forwards and backwards, at every look: nothing hangs on what time it is."""
+    import random
+    import time
+
+    assert main(FIT) == 0
+    wanted = results(here / "run")
+    dice, looks = random.Random(0), []
+
+    def jumping() -> float:
+        looks.append(dice.uniform(0, 4e9))
+        return looks[-1]
+
+    # Without --quiet: then every line of train.log asks for the time.
+    loud = [word for word in FIT if word != "--quiet"]
+    with monkeypatch.context() as odd:
+        odd.setattr(time, "time", jumping)
+        assert main([*loud, "--overwrite", "--checkpoint-minutes", "0.0005"]) == 0
+    assert looks
+    assert results(here / "run") == wanted
+
+
+def test_a_second_run_in_the_folder_is_refused(here: Path, warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it wants to do there; the first one does not notice."""
+    loud = [word for word in FIT if word != "--quiet"]
+    assert main(loud) == 0
+    wanted = results(here / "run")
+    first = Run(*loud, "--overwrite", "--epochs", "60", cwd=here, warm=warm)
+    assert first.await_line("training on")
+    capsys.readouterr()
+    for second in ([*FIT, "--overwrite"], RESUME):
+        assert main(second) == 2
+        assert "another process is running there" in capsys.readouterr().err
+    assert main(FIT) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert first.code is None, "it should not have ended yet"
+    first.send(signal.SIGKILL)
+    first.end()
+    assert main([*FIT, "--overwrite"]) == 0, "a killed run leaves no lock behind"
+    assert results(here / "run") == wanted
+
+
+def test_two_writers_of_one_file(here: Path) -> None:
+    """The second is refused, and the first one's file is whole; what a kill left is written over."""
+    from concurl.data.aside import write_whole, written_aside
+    from concurl.errors import UserError
+
+    path = here / "new.csv"
+    (here / ".new.csv.partial").write_text("left by a kill, and longer than what comes")
+    with written_aside(path) as file:
+        file.write(b"the first, ")
+        with pytest.raises(UserError, match="another process is writing it"):
+            write_whole(path, b"the second")
+        file.write(b"to its end")
+    assert path.read_bytes() == b"the first, to its end"
+    write_whole(path, b"a later one")
+    assert path.read_bytes() == b"a later one"
+    assert half_files(here) == []
+
+
+def test_a_name_cannot_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in an answer nor in a warning: a line stays one, and nothing in it is obeyed."""
+    evil = "\x1b]0;owned\x07\x1b[2J\nconcurl: all is well"
+    Path("list.csv").write_text(f'"{evil}"\nphotos/000.png\n')
+    assert main(["audit", "list.csv"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("concurl: ")
+    assert "\\x1b]0;owned" in said
+    assert said.count("\n") == 1
+    assert main([*FIT, "--checkpoint-minutes", "0"]) == 0
+    Path(f"run/checkpoints/step-z{evil}").mkdir()
+    capsys.readouterr()
+    assert main(RESUME) == 0
+    log = Path("run/train.log").read_text()
+    for said in (capsys.readouterr().err, log):
+        assert "is damaged" in said
+        assert "\x1b" not in said
+        assert not any(line.startswith("concurl: all is well") for line in said.splitlines())
 
 
 def test_checkpoints_by_epochs() -> None:
@@ -238,3 +375,17 @@ def test_a_disk_that_fills_while_folders_are_written(
 @pytest.mark.timeout(3600)
 def test_fifty_full_disks(here: Path) -> None:
     assert on_small_disks(50, 2, here)["full"] >= 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_real_lack_of_memory_and_the_script_for_the_gpu(here: Path) -> None:
+    """gpu.py on a CPU: a limit on the process stands for a full card. What it advises must then fit."""
+    script = Path(__file__).with_name("gpu.py")
+    command = [sys.executable, str(script), "--output", "gpu", "--device", "cpu", "--parts", "off", "memory"]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((here / "gpu" / "gpu.json").read_text())
+    assert found["off"]["largest_difference_after_resume"] == 0
+    assert found["memory"]["exit_code"] == 1
+    print(found["memory"]["message"])

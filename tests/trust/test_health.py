@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from runs import OPTIONS, photos
 
@@ -132,10 +133,43 @@ def test_two_images_only() -> None:
     assert any("of 3 clusters" in warning for warning in finite_result(24, 3)["warnings"])
 
 
+def test_two_images_and_no_more() -> None:
+    photos(Path("photos"), 2)
+    assert fit("photos", "-k", "2", "--batch-size", "2") == 0
+    finite_result(2, 2)
+
+
+def test_a_cluster_that_is_empty_by_construction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each look two prototypes lie on images, and the third on the far side; no step follows the last look."""
+    from torch.nn.functional import normalize
+
+    from concurl.training.trainer import Trainer
+
+    plain = Trainer._look
+
+    def look(self: Trainer, row: dict[str, Any]) -> None:
+        online, _ = self.monitor.embeddings(self.model, np.arange(self.n_images))
+        z = normalize(online.z, dim=1)
+        self.model.prototypes.data.copy_(torch.stack([z[0], -normalize(z.mean(0), dim=0), z[1]]))
+        plain(self, row)
+
+    monkeypatch.setattr(Trainer, "_look", look)
+    photos(Path("photos"))
+    assert fit("photos", "-k", "3") == 0
+    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["cluster_sizes"][1] == 0
+    (warning,) = [w for w in finite_result(24, 3)["warnings"] if "clusters are used" in w]
+    assert warning.startswith("only 2 of 3 clusters"), warning
+    assert main(["predict", "run", "photos", "-o", "new.csv", "--quiet"]) == 0
+    assert Path("new.csv").read_text() == Path("run/assignments.csv").read_text()
+
+
 def test_as_many_clusters_as_images() -> None:
     photos(Path("photos"), 16)
     assert fit("photos", "-k", "16") == 0
-    finite_result(16, 16)
+    warnings = finite_result(16, 16)["warnings"]
+    assert any("of 16 clusters are used" in warning for warning in warnings)
+    assert any("ln K = 2.773" in warning for warning in warnings)
 
 
 def test_more_clusters_than_images_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

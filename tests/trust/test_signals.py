@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -10,14 +11,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from runs import OPTIONS, Run, Warm, half_files, photos
 
 from concurl.training.checkpoint import checkpoints, load_newest
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
-# Where a signal may fall: a stage is known by what the run says when it begins.
-STAGES = {"start": None, "pack": "pack:", "train": "training on", "end": "train: 12 of 12"}
+# Where a signal may fall: a stage is known by what the run says when it begins; decoding, by the packed copy that grows.
+STAGES = {"start": None, "decode": None, "pack": "pack:", "train": "training on", "end": "train: 12 of 12"}
 
 
 @dataclass
@@ -26,25 +29,33 @@ class Tally:
     by_stage: dict[str, int] = field(default_factory=dict)
     slowest: float = 0.0
     too_late: int = 0  # the run had ended before
+    decoding: dict[int, int] = field(default_factory=dict)  # by number of workers: signals that fell among pictures
 
 
 def torture(where: Path, warm: Warm, *, signals: int, seed: int) -> Tally:
     dice, tally = random.Random(seed), Tally()
     photos(where / "photos")
+    slow_photos(where / "slow")
     while tally.signals < signals:
         turn = tally.signals + tally.too_late
         stage, number = list(STAGES)[turn % len(STAGES)], dice.choice(list(CODES))
-        workers, folder = turn // 2 % 2 * 2, where / f"run-{turn}"
+        workers, folder, cache = turn // len(STAGES) % 2 * 2, where / f"run-{turn}", where / f"cache-{turn}"
+        source = "slow" if stage == "decode" else "photos"
         run = Run(
-            *["fit", "photos", "-k", "3", "-o", folder.name, "--workers", str(workers), "--epochs", "4", *OPTIONS],
+            *["fit", source, "-k", "3", "-o", folder.name, "--workers", str(workers), "--epochs", "4", *OPTIONS],
             *["--checkpoint-minutes", "10"],  # so that what is saved is saved because of the signal
             cwd=where,
             warm=warm,
-            XDG_CACHE_HOME=str(where / f"cache-{turn}"),  # nothing is packed yet
+            XDG_CACHE_HOME=str(cache),  # nothing is packed yet
         )
-        if STAGES[stage] is not None:
+        if stage == "decode":
+            await_pixels(run, cache)
+        elif STAGES[stage] is not None:
             run.await_line(STAGES[stage])
         time.sleep(dice.uniform(0, 0.3))
+        if stage == "decode" and "pack:" not in run.stderr:
+            tally.decoding[workers] = tally.decoding.get(workers, 0) + 1
+            assert len(run.processes()) == 1 + workers
         sent = time.monotonic()
         in_time = run.send(number)
         code = run.end()
@@ -66,6 +77,24 @@ def torture(where: Path, warm: Warm, *, signals: int, seed: int) -> Tally:
     return tally
 
 
+def slow_photos(folder: Path, n: int = 80) -> None:
+    """Pictures of three megapixels: one takes a decoder some 50 ms."""
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (100, 100, 3), dtype=np.uint8).repeat(15, 0).repeat(20, 1)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG", compress_level=1)
+    for i in range(n):
+        (folder / f"{i:03d}.png").write_bytes(stream.getvalue() + b"%d" % i)  # behind its end: else it were a copy
+
+
+def await_pixels(run: Run, cache: Path) -> None:
+    """Until the first pictures have been decoded, and the others are being."""
+    while run.code is None:
+        if any(path.stat().st_size for path in cache.glob("concurl/.*.npy.partial")):
+            return
+        time.sleep(0.01)
+
+
 def _check_nothing_lost(folder: Path, said: str) -> None:
     """The checkpoint is of the step at which the run says that it stopped, and verifies."""
     found = re.search(r"stopped at step (\d+)", said)
@@ -77,8 +106,9 @@ def _check_nothing_lost(folder: Path, said: str) -> None:
 
 
 def test_a_few_signals(tmp_path: Path, warm: Warm) -> None:
-    tally = torture(tmp_path, warm, signals=6, seed=1)
+    tally = torture(tmp_path, warm, signals=7, seed=1)
     assert tally.slowest < 5
+    assert tally.decoding.keys() == {0, 2}
 
 
 @pytest.mark.slow
@@ -86,6 +116,7 @@ def test_a_few_signals(tmp_path: Path, warm: Warm) -> None:
 def test_a_hundred_signals(tmp_path: Path, warm: Warm) -> None:
     tally = torture(tmp_path, warm, signals=100, seed=2)
     assert tally.slowest < 5
+    assert min(tally.decoding[0], tally.decoding[2]) >= 5
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
@@ -106,6 +137,25 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) >= epochs
     assert half_files(tmp_path) == []
+
+
+def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:
+    photos(tmp_path / "photos")
+    slow_photos(tmp_path / "slow")
+    run = Run(
+        "fit", "photos", "-k", "3", "-o", "run", "--epochs", "1", *OPTIONS, "--no-report", cwd=tmp_path, warm=warm
+    )
+    assert run.end() == 0
+    for number, code in CODES.items():
+        cache = tmp_path / f"cache-{code}"
+        run = Run("predict", "run", "slow", "-o", "new.csv", cwd=tmp_path, warm=warm, XDG_CACHE_HOME=str(cache))
+        await_pixels(run, cache)
+        run.send(number)
+        assert run.end() == code, run.stderr
+        assert "Traceback" not in run.stderr
+        assert run.left_behind() == []
+        assert half_files(tmp_path) == []
+        assert not (tmp_path / "new.csv").exists()
 
 
 def test_a_new_interpreter_is_stopped_alike(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Orders come as lines of json on stdin; answered are the process's id, at once, a
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -14,11 +15,7 @@ from typing import Any
 
 
 def serve() -> None:
-    import concurl.commands.fit
-    import concurl.commands.predict
-    import concurl.report
-    import concurl.run  # noqa: F401
-
+    preload()
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
@@ -26,6 +23,14 @@ def serve() -> None:
             _become(order)
         print(child, flush=True)
         print(os.waitpid(child, 0)[1], flush=True)
+
+
+def preload() -> None:
+    """All that a run imports sooner or later: of a small one's time that is most."""
+    for name in ("concurl.commands.fit", "concurl.commands.predict", "concurl.report", "concurl.run"):
+        importlib.import_module(name)
+    for name in ("torch._dynamo", "sklearn.cluster", "sklearn.metrics", "openTSNE"):
+        importlib.import_module(name)
 
 
 def _become(order: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -22,19 +22,57 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
     needed: how many bytes the whole will take, for the message when the disk is full.
     """
     partial = path.with_name(f".{path.name}.partial")
+    file: IO[bytes] | None = None
     try:
-        with open(partial, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        file = _claimed(partial)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+    except BlockingIOError:
+        raise UserError(f"{path}: another process is writing it; wait for it, or choose another name") from None
     except OSError as error:
+        written = 0 if file is None else os.fstat(file.fileno()).st_size
         partial.unlink(missing_ok=True)
-        raise cannot_write(error, path, needed) from error
+        raise cannot_write(error, path, needed, written) from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+    finally:
+        if file is not None:
+            with suppress(OSError):  # what a full disk did not take is still in the buffer, and nobody wants it
+                file.close()
+
+
+def _claimed(partial: Path) -> IO[bytes]:
+    """The partial file, empty and locked: two processes at one name would make a mixture of their files."""
+    while True:
+        # Not emptied by opening: it may be another's.
+        file = open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666), "wb")  # noqa: SIM115 (it is handed on)
+        try:
+            _lock(file)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(partial)):
+                os.ftruncate(file.fileno(), 0)  # a kill may have left something
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # the other one finished between our opening and locking it: what we hold bears the final name
+
+
+def _lock(file: IO[bytes]) -> None:
+    if os.name == "posix":
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # some network file systems have no locks
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -51,18 +89,20 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def cannot_write(error: OSError, path: Path, needed: int = 0) -> Exception:
+def cannot_write(error: OSError, path: Path, needed: int = 0, written: int = 0) -> Exception:
     """What to tell the user about a write that failed."""
     if error.errno in FULL:
-        return disk_full(path, needed)
+        return disk_full(path, needed, written)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return UserError(f"cannot write {path}: {error.strerror}; choose a folder that can be written to")
     return RunError(f"cannot write {path}: {error.strerror or error}", EX_IOERR)
 
 
-def disk_full(path: Path, needed: int) -> RunError:
-    amount = f"it needs {needed:,} bytes; " if needed else ""
-    return RunError(f"no space left to write {path}: {amount}free some, or choose another folder", EX_IOERR)
+def disk_full(path: Path, needed: int, written: int = 0) -> RunError:
+    amount = f"{needed:,}" if needed else f"more than {written:,}"  # of a stream nobody knows how long it would be
+    return RunError(
+        f"no space left to write {path}: it needs {amount} bytes; free some, or choose another folder", EX_IOERR
+    )
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import resource
 import threading
 from collections.abc import Iterator
 from typing import Protocol
@@ -96,8 +97,25 @@ def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.
 
 
 def free_host_memory() -> int:
+    """What the machine has left, and the limits of this process (ulimit -v) and of its container leave of it."""
+    found = [_number("/proc/meminfo", "MemAvailable", 1024)]
+    found.append(_difference(_number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")))
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        found.append(_difference(limit, _number("/proc/self/status", "VmSize", 1024)))
+    return min((bytes for bytes in found if bytes is not None), default=2**31)
+
+
+def _number(path: str, name: str = "", unit: int = 1) -> int | None:
+    """The number behind `name`, or the file's only one; None where there is none."""
     try:
-        with open("/proc/meminfo") as table:
-            return next(int(line.split()[1]) * 1024 for line in table if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 2**31
+        with open(path, encoding="ascii") as table:
+            return next(
+                int(line.removeprefix(name).strip(" :\t\nkB")) * unit for line in table if line.startswith(name)
+            )
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _difference(limit: int | None, used: int | None) -> int | None:
+    return None if limit is None or used is None else max(0, limit - used)

@@ -13,6 +13,7 @@ from concurl.data.content import DecodeError, image_format
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
+MAX_SCANS = 200  # of a progressive JPEG; cameras and optimisers write some ten, and each costs a pass over all pixels
 
 _STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325  # TIFF tags
 
@@ -23,6 +24,8 @@ def open_image(data: bytes, format: str) -> ImageFile:
         if len(data) < 30 or len(data) < 8 + int.from_bytes(data[4:8], "little"):
             raise DecodeError("truncated", f"{len(data):,} bytes, fewer than its header says")
         _check_size(*_webp_size(data))  # here, as Pillow allocates the canvas while opening
+    if format == "JPEG" and (scans := data.count(b"\xff\xda")) > MAX_SCANS:  # coded data cannot hold these two bytes
+        raise DecodeError("too large", f"a JPEG in {scans:,} scans; at most {MAX_SCANS} are decoded")
     stream = _Stream(data)
     try:
         image = Image.open(stream, formats=[format])

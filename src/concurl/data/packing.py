@@ -33,16 +33,26 @@ def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Progress |
     for number, start in enumerate(range(0, len(listing), per_shard)):
         path = folder / f"shard-{number:06d}.tar"
         counts = folder / f".{path.stem}.json"
-        if not (path.exists() and counts.exists()):
+        packed = _finished(path, counts)
+        if packed is None:
             packed = _write_shard(listing, listing[start : start + per_shard], path)
             shard = find_entry(os.fsencode(folder), os.fsencode(path.name))
             write_index(beside(path), shard, read_members(path)[0])  # read back: what a reader would find
             with written_aside(counts) as file:
                 file.write(json.dumps(packed).encode())
-        found += Counter(json.loads(counts.read_bytes()))
+        found += packed
         if progress is not None:
             progress("pack", min(start + per_shard, len(listing)), len(listing))
     return found
+
+
+def _finished(path: Path, counts: Path) -> Counter[str] | None:
+    """What an earlier packing counted for this shard; None if it is to be made."""
+    try:
+        found = Counter({str(status): int(n) for status, n in json.loads(counts.read_bytes()).items()})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if path.exists() else None
 
 
 def _write_shard(listing: Listing, entries: list[Entry], path: Path) -> Counter[str]:

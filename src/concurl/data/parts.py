@@ -51,7 +51,7 @@ class Part:
         try:
             found = json.loads(self.manifest(folder).read_bytes())
             return bool(found["work"] == work and found["sha256"] == _sha256(self.csv(folder)))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False
 
     def seal(self, folder: Path, work: dict[str, Any], rows: int) -> None:
@@ -95,7 +95,7 @@ def _manifests(folder: Path) -> list[dict[str, Any]]:
         try:
             about = json.loads(path.read_bytes())
             found.append({key: about[key] for key in ("number", "of", "rows", "work")})
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{path}: not a readable manifest; delete it and make its part again") from None
     if not found:
         raise UserError(f"{folder}: no finished parts here; make them with concurl predict --shard I/N -o {folder}")

@@ -88,8 +88,8 @@ def open_pack(slot: Slot) -> Pack | None:
             first = file.readline()
             file.seek(-len(_last_line(0)), os.SEEK_END)
             last = file.read()
-        images = np.load(slot.pixels, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError):
         return None
     if first != _line({"key": slot.key}) or last != _last_line(len(images)):
         return None

@@ -45,6 +45,7 @@ class RunFacts:
     skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
     config: dict[str, Any]
     environment: dict[str, Any]
+    origin: dict[str, Any]  # run.json: recipe, and what was chosen from the images
 
     @property
     def n_clusters(self) -> int:
@@ -82,6 +83,7 @@ class RunFacts:
             skipped=tuple((_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped),
             config=_object(folder / "config.json"),
             environment=_object(folder / "environment.json"),
+            origin=_object(folder / "run.json"),
         )
 
     def series(self, key: str) -> NDArray[np.float64]:
@@ -128,10 +130,10 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
     if not path.is_file():
         return None
     try:
-        z = np.load(path, mmap_mode="r", allow_pickle=False)
+        z = np.lib.format.open_memmap(path, mode="r")  # np.load would also open archives of arrays
         if z.dtype.kind != "f":
             raise ValueError(f"numbers of type {z.dtype}")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit") from None
     if z.ndim != 2 or len(z) != n:
         raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from concurl.config import Config
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 
 WORTH_COMPILING = 2_000  # steps; compiling costs up to a minute
 
@@ -54,4 +54,12 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device={name!r}: choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device={name!r}: this machine shows torch {torch.cuda.device_count()} GPUs; use --device cpu")
+    if device.type == "cuda":
+        try:
+            torch.cuda.mem_get_info(device)  # the first call to the card: it fails where others have taken all of it
+        except RuntimeError as error:
+            said = str(error).strip().splitlines()[0]
+            raise RunError(
+                f"device={name!r} cannot be used ({said}): free it of other programs, or use --device cpu"
+            ) from None
     return device

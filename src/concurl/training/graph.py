@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +39,8 @@ class CompiledStep:
         self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
+        if torch.cuda.is_available():
+            _start_compilers()
         places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
         places += [(block, "forward") for block in blocks(step.model)]
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
@@ -67,6 +71,25 @@ class CompiledStep:
         finally:
             for owner, name, before in plain:
                 object.__delattr__(owner, name) if before is None else object.__setattr__(owner, name, before)
+
+
+def _start_compilers() -> None:
+    """torch's compiling processes, deaf to SIGTERM from birth; they end with this process.
+
+    A signal to a whole group (a scheduler's, `timeout`'s) would kill them, and the step that we mean to finish and
+    save would wait for them for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # only there may handlers be set
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.warm_pool()
+    except (ImportError, AttributeError):
+        log.debug("this torch starts its compiling processes in another way")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def blocks(model: Model) -> Iterator[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,16 +22,13 @@ _OVERHEAD = 2.5
 @contextmanager
 def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
     """A failed allocation within the block becomes a RunError (exit code 1)."""
-    size = None
     try:
         yield
         return
-    except (MemoryError, torch.OutOfMemoryError):
-        pass
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error) and "out of memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not _tells_of_memory(error):
             raise
-    # Outside of the handlers: the exception's frames hold the very tensors that were too many.
+        _let_go(error)
     size = fitting_part(config, device)
     remedy = (
         f"--micro-batch {size} would probably fit, and leaves the batch and its codes as they are"
@@ -58,6 +56,25 @@ def fitting_part(config: Config, device: torch.device) -> int:
     while size * 2 <= min(wanted, failed // 2):
         size *= 2
     return size
+
+
+def _tells_of_memory(error: BaseException) -> bool:
+    words = ("can't allocate memory", "out of memory")
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return any(isinstance(e, kinds) or any(word in str(e) for word in words) for e in _chain(error))
+
+
+def _let_go(error: BaseException) -> None:
+    """The frames that the exception came through hold the very tensors that were too many."""
+    for link in _chain(error):
+        traceback.clear_frames(link.__traceback__)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came of: the recording of a CUDA graph that memory cut short ends in another error."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _bytes_per_image(config: Config) -> float:

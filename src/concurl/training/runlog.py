@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from concurl.data.aside import cannot_write, write_whole
+from concurl.progress import OneLine
 
 
 class MetricsFile:
@@ -38,7 +39,7 @@ class LogFile(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self.setFormatter(OneLine("%(asctime)s %(message)s"))
         _append(path, b"")  # a folder that cannot be written to is found now
 
     def emit(self, record: logging.LogRecord) -> None:
