@@ -75,10 +75,12 @@ def newest_step(folder: str) -> int:
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
+    """Those that still live."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process.pid and state != "Z":
                 found.append(int(path.parent.name))
     return found
 
@@ -95,10 +97,12 @@ def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int,
         while process.poll() is None and len(steps) < kills:
             time.sleep(0.02)
             newest = newest_step(folder)
-            if newest > (steps[-1] if steps else -1) and (workers := children(process)):
+            if newest > (steps[-1] if steps else -1):
                 time.sleep(rng.random() / 5)
-                os.kill(rng.choice(workers), signal.SIGKILL)
-                steps.append(newest)
+                workers = children(process)
+                if len(workers) == ranks:  # fewer: torchrun is still clearing up after the last kill
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    steps.append(newest)
         assert len(steps) == kills, process.communicate()[0][-3000:]
         finished(process)
         return steps
