@@ -53,10 +53,9 @@ from concurl.training.trainer import Trainer
 log = logging.getLogger("concurl")
 
 BAD_BATCH = "nan-batch.txt"
-# Predictions are made in these blocks, however they are shared out: an image's last digits may hang on its place in
-# the matrices, and so its place is always the same.
-BLOCK = 512
-SHARE = 1024  # the same for a process that embeds its share of the images when a training closes
+# Images are embedded in these blocks, however they are shared out: an image's last digits may hang on its place in the
+# matrices, and so its place is always the same. Whole chunks of the network's (see embed.py): a part of one costs as much.
+BLOCK = 1024
 Embedded = tuple[Tensor, dict[str, Floats]]
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
@@ -137,7 +136,7 @@ def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embed
     config, arithmetic, world = trainer.config, trainer.arithmetic, trainer.world
     branches = tuple(b for b in BRANCHES if b != "z") if scored else ()
     draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
-    stretches = world.stretches(len(images), SHARE)
+    stretches = world.stretches(len(images), BLOCK)
     mine = stretches[world.rank]
     with memory_errors_told(config, arithmetic.device):
         x, kept = embeddings(draft, images[mine.start : mine.stop], branches=branches)

@@ -282,7 +282,7 @@ def test_stretches_are_whole_blocks_and_leave_nothing_out(n, size):
 
 def embedded_by_rank(world: World, config: Config):
     """(images that this rank embedded, what it holds in the end)."""
-    run.SHARE = 32
+    run.BLOCK = 32
     seen = []
     own = run.embeddings
     run.embeddings = lambda draft, images, **how: seen.append(len(images)) or own(draft, images, **how)
