@@ -36,6 +36,7 @@ OPTIONS = {
     "monitor-images": 8,
     "device": "cpu",
 }
+SAID = Path("torchrun.log")  # in the current folder
 TINY = [*(f"--{name}={value}" for name, value in OPTIONS.items()), "--quiet", "--no-report"]
 
 
@@ -49,14 +50,16 @@ def make_photos(folder: Path) -> Path:
     return folder
 
 
-def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen[str]:
+def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "concurl", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with SAID.open("wb") as said:  # and not a pipe: nobody reads it meanwhile, and a full one holds torchrun up
+        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
 
-def finished(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate()
+def finished(process: subprocess.Popen[bytes]) -> str:
+    process.wait()
+    said = SAID.read_text(errors="replace")
     assert process.returncode == 0, said[-3000:]
     return said
 
@@ -74,7 +77,7 @@ def newest_step(folder: str) -> int:
     return int(found[-1].name.removeprefix("step-")) if found else -1
 
 
-def children(process: subprocess.Popen[str]) -> list[int]:
+def children(process: subprocess.Popen[bytes]) -> list[int]:
     """Those that still live."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -103,7 +106,7 @@ def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int,
                 if len(workers) == ranks:  # fewer: torchrun is still clearing up after the last kill
                     os.kill(rng.choice(workers), signal.SIGKILL)
                     steps.append(newest)
-        assert len(steps) == kills, process.communicate()[0][-3000:]
+        assert len(steps) == kills, SAID.read_text(errors="replace")[-3000:]
         finished(process)
         return steps
     finally:
