@@ -11,7 +11,7 @@ import pytest
 
 from concurl import run
 from concurl.cli import main
-from kills import TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
+from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,7 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
     np.testing.assert_allclose(losses("two")[:5], losses("one")[:5], atol=1e-5)
     assert len(Path("two/assignments.csv").read_text().splitlines()) == 27
     killed_at_random("killed", [*fit, "-o", "killed"], ranks=2, kills=1, seed=0)
+    assert "Connection" not in SAID.read_text()  # the other one's last words are one line, and our own
     assert weights("killed") == weights("two")
     assert losses("killed") == losses("two")
 

@@ -66,6 +66,20 @@ def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, mon
     assert taken == {"device": chosen, "backend": backend}
 
 
+def test_a_lost_rank_is_told_in_one_line():
+    def fail(world, words):
+        with world.loss_told():
+            raise RuntimeError(words)
+
+    with pytest.raises(RunError, match="rank 1 stops, as another process"):
+        fail(World(1, 2), "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:45711.")
+    with pytest.raises(RunError, match="rank 0 stops"):
+        fail(World(0, 2), "NCCL error: remote process exited or there was a network error")
+    for world, words in ((ALONE, "Connection closed by peer"), (World(1, 2), "mat1 and mat2 shapes")):
+        with pytest.raises(RuntimeError, match=words):
+            fail(world, words)
+
+
 # ---- codes ----------------------------------------------------------------------------------------------------
 
 UNEVEN = {1: [23], 2: [16, 7], 4: [8, 8, 7, 0]}  # the last batch of a set: ranks with fewer images, and with none

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -16,6 +18,10 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from concurl.errors import RunError, UserError
+
+_LOST = re.compile(
+    "by peer|remote (worker|process)|broken pipe|socket closed", re.IGNORECASE
+)  # gloo's words, and NCCL's
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,21 @@ class World:
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
+
+    @contextmanager
+    def loss_told(self) -> Iterator[None]:
+        """Where a rank dies, the others cannot go on: each says so in one line, and torchrun may start them again."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not _LOST.search(str(error)):
+                raise
+        else:
+            return
+        raise RunError(
+            f"rank {self.rank} stops, as another process of the run has ended; torchrun starts all of them again from "
+            "the last checkpoint, as often as --max-restarts allows"
+        )
 
     @property
     def leads(self) -> bool:
