@@ -88,19 +88,20 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
     return found
 
 
-def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, seed: int) -> list[int]:
-    """Run under torchrun and kill one rank `kills` times, each time after the run has got on a little.
+def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, last: int, seed: int) -> list[int]:
+    """Run under torchrun and kill one rank `kills` times, at random moments of the first four fifths of `last` steps.
 
     The steps of the newest checkpoint at each kill.
     """
     rng = random.Random(seed)
+    moments = sorted(rng.randrange(int(0.8 * last)) for _ in range(kills))
     process = torchrun(ranks, *command, restarts=kills)
     steps: list[int] = []
     try:
         while process.poll() is None and len(steps) < kills:
             time.sleep(0.02)
             newest = newest_step(folder)
-            if newest > (steps[-1] if steps else -1):
+            if newest > max([moments[len(steps)], *steps[-1:]]):
                 time.sleep(rng.random() / 5)
                 workers = children(process)
                 if len(workers) == ranks:  # fewer: torchrun is still clearing up after the last kill
@@ -118,7 +119,8 @@ def compare(photos: Path, *, ranks: int, kills: int, epochs: int) -> list[int]:
     """A calm run and a killed one, in the current folder: the same weights and the same losses, to the last bit."""
     fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", str(epochs), "--checkpoint-minutes", "0"]
     finished(torchrun(ranks, *fit, "-o", "calm"))
-    steps = killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, seed=ranks)
+    last = newest_step("calm")
+    steps = killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, last=last, seed=ranks)
     assert weights("killed") == weights("calm")
     assert losses("killed") == losses("calm")
     return steps
@@ -128,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=1500)
+    parser.add_argument("--epochs", type=int, default=1000)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     begun = time.monotonic()
