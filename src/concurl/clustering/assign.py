@@ -62,24 +62,19 @@ class Assignment:
         return top[:, -1] - top[:, -2]
 
 
-def finish(
-    config: Config,
-    model: Model,
-    A: Tensor,
-    images: NDArray[np.uint8],
-    autocast: torch.dtype | None,
-    *,
-    branches: tuple[str, ...] = BRANCHES[:3] + BRANCHES[4:],  # all but z, which is always there
-) -> tuple[TrainedModel, Assignment]:
-    """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it.
-
-    Holds 4 (dim + 2K) bytes an image, and 4 per dimension of each of the `branches` (see BRANCHES).
-    """
+def unfinished(config: Config, model: Model, A: Tensor, autocast: torch.dtype | None) -> TrainedModel:
+    """A model that embeds, and does not label yet."""
     space: Literal["z", "v_xi"] = "z" if config.clusters else "v_xi"
-    K = config.n_clusters
-    draft = TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(K), autocast)
-    x, kept = embeddings(draft, images, branches=branches)
-    if space == "z":
+    return TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(config.n_clusters), autocast)
+
+
+def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
+    """Close a training: strike the balance over all images it saw (or run k-means, for BYOL alone).
+
+    x: their unit embeddings (N, dim).
+    """
+    config, model, A, K = draft.config, draft.model, draft.A, draft.config.n_clusters
+    if draft.space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
         # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
         u = streaming_scalings(
@@ -91,8 +86,7 @@ def finish(
         if x.shape[1] != config.embedding_dim:  # the members see v_xi, which may have another dimension than z
             dim = min(config.projection_dim, x.shape[1])
             A = draw_transforms(config.transforms, config.n_transforms, x.shape[1], dim, config.seed)
-    trained = dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
-    return trained, assign_embeddings(trained, x, kept)
+    return dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
 
 
 def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:

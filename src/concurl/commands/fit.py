@@ -154,10 +154,12 @@ def _train(
     folder: Path = given.output
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
-    run.train(trainer, names, resume=resume)
-    world.leave()
+    with world.loss_told():
+        run.train(trainer, names, resume=resume)
+        embedded = run.embed(trainer, opened.images.images, scored=labels is not None)
+        world.leave()
     if world.leads:
-        result = run.conclude(trainer, opened.images, opened.labels, begun, trained_on=None if ids is None else seen)
+        result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
         _finish(folder, opened, result, not given.no_report)
 
 
