@@ -171,6 +171,38 @@ def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[st
     assert codes.split()[1:] == ["1.000", "1.000", "1.000"]
 
 
+def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    some = rows("run/assignments.csv")[::3]
+    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in some))
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1].split() == ["codes", "1.000", "1.000", "1.000"]
+    assert printed[-1] == "over the 8 of 24 images that have a label"
+    assert main(["report", "run", "--labels", "labels.csv", "--quiet"]) == 0
+    page = Path("run/report.html").read_text()
+    assert "16 images have none and are left out" in page
+    assert "<bdi>c0</bdi>" in page
+
+
+def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    before = rows("run/assignments.csv")
+    Path("run/names.json").write_text(json.dumps({"0": "red, mostly", "2": "=1+1", "7": "nobody"}))
+    assert main(["report", "run", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert "the run has the clusters 0 to 2, and no 7" in captured.err
+    assert "red, mostly" in Path("run/report.html").read_text()
+    names = {"0": "red, mostly", "1": "", "2": "=1+1"}
+    assert rows("run/assignments.csv") == [row | {"name": names[row["cluster"]]} for row in before]
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    Path("run/names.json").write_text("{}")  # names are taken back
+    assert main(["report", "run", "--quiet"]) == 0
+    assert rows("run/assignments.csv") == before
+
+
 # ---- wrong use ------------------------------------------------------------------------------------------------
 
 
@@ -255,15 +287,73 @@ def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Pat
     assert fit(photos) == 0
     Path("labels.csv").write_text("path,label\nother.png,1\n")
     assert "none of its 1 paths" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
-    some = rows("run/assignments.csv")[:5]
-    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},1\n" for row in some))
-    assert "19 of the run's 24" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     Path("labels.csv").write_text("file\nx\n")
     assert "path and label" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     assert "--labels" in refused(capsys, "evaluate", "run")
     assert "no model here" in refused(capsys, "predict", str(photos), str(photos), "-o", "x.csv", "--quiet")
     assert "no config.json" in refused(capsys, "evaluate", str(photos))
     assert not Path("x.csv").exists()
+
+
+WRONG = [
+    ("", "no output folder; add -o DIR, as in: concurl fit PHOTOS"),
+    ("photos -o x -k", "-k: a value is missing"),
+    ("photos -o x -k three", "'three': a whole number is needed"),
+    ("photos -o x -K 3", "did you mean -k?"),
+    ("photos more -o x", "one source, please, and more is another"),
+    ("photos -o a.txt", "a.txt is a file"),
+    ("photos -o photos", "nothing is written into photos"),
+    ("photos -o photos/inner/run", "nothing is written into photos"),
+    ("photos -o x --workers -2", "--workers -2: 0 "),
+    ("photos -o x --recipe", "unknown recipe ''"),
+]
+
+
+@pytest.mark.parametrize(("rest", "says"), WRONG, ids=[rest for rest, _ in WRONG])
+def test_wrong_calls_of_fit(capsys: pytest.CaptureFixture[str], photos: Path, rest: str, says: str) -> None:
+    Path("a.txt").write_text("x")
+    before = tree_hash(Path())
+    assert says in refused(capsys, "fit", *rest.split())
+    assert tree_hash(Path()) == before
+
+
+def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("a.txt").write_text("x")
+    Path("empty").mkdir()
+    before = tree_hash(photos), tree_hash(Path("run"))
+    for call, says in {
+        "photos": "did you mean concurl fit photos -k 10 -o runs/photos?",
+        "train photos": "did you mean fit?",
+        "--epochs 3": "the verb comes first",
+        "predict run": "source missing, as in: concurl predict runs/photos NEW -o new.csv",
+        "predict photos run -o n.csv": "the run comes first: concurl predict run photos -o n.csv",
+        "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
+        "predict run photos -o no/n.csv": "no: no such folder",
+        "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
+        "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
+        "merge empty -o run": "run is a folder",
+        "report": "run missing, as in: concurl report runs/photos",
+        "export run -o x": "say what to export",
+        "export run --folders copy -o photos/x": "nothing is written into",
+        "export run --folders copy -o x --names no.json": "no.json: cannot be read (No such file",
+        "export run --model -o photos": "photos is a folder",
+        "export run --model -o x --names a.txt": "--names goes with --folders",
+        "audit empty": "no files in empty",
+        "audit photos --workers -2": "--workers -2: 0 ",
+        "audit photos -o photos": "photos is a folder",
+        "pack empty -o s": "no files in empty",
+        "pack photos -o a.txt": "a.txt is a file",
+        "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",
+        "demo -o a.txt": "a.txt is a file",
+    }.items():
+        assert says in refused(capsys, *call.split()), call
+    assert (tree_hash(photos), tree_hash(Path("run"))) == before
+
+
+def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    assert "24 images for 3 clusters are few" in capsys.readouterr().err
 
 
 def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

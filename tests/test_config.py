@@ -93,7 +93,8 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
     assert (config.projector_hidden, config.cluster_hidden) == (4096, 4096)
     settled = {"image_size", "stem", "preset", "encoder", "projector_hidden", "cluster_hidden", "batch_size", "epochs"}
     assert {line.split(" ")[0] for line in said} == settled
-    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs"}  # None is a value of theirs
+    # None is a value of theirs
+    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs", "micro_batch"}
     left = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     assert left <= optional
 

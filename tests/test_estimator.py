@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -132,3 +135,35 @@ def test_unknown_options_and_recipes() -> None:
         ConCURL(2, options={"epoch": 1}).fit(np.zeros((9, 8, 8), dtype=np.uint8))
     with pytest.raises(UserError, match="did you mean digits"):
         ConCURL(2, recipe="digit").fit(np.zeros((9, 8, 8), dtype=np.uint8))
+
+
+def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
+    unfitted = ConCURL(3)._repr_mimebundle_()["text/html"]
+    assert "ConCURL" in unfitted
+    assert "Cluster 0" not in unfitted
+    page = fitted._repr_mimebundle_()["text/html"]
+    assert "concurl-summary" in fitted._repr_html_()
+    assert "300 images in 10 clusters" in page
+    for cluster, size in enumerate(np.bincount(fitted.labels_, minlength=10)):
+        assert not size or f'Cluster {cluster}</th><td style="text-align:right">{size}</td>' in page
+    assert page.count("<img ") == sum(min(8, n) for n in np.bincount(fitted.labels_))
+    assert "http" not in page.partition("concurl-summary")[2]  # the pictures are in it
+    fitted.save(tmp_path / "model")
+    assert "Cluster 0" not in ConCURL.load(tmp_path / "model")._repr_html_()
+    with config_context(display="text"):
+        assert "text/html" not in fitted._repr_mimebundle_()
+
+
+def test_verbose_is_seen(tmp_path: Path) -> None:
+    script = (
+        "import sys, numpy as np; from concurl import ConCURL\n"
+        "images = np.random.default_rng(0).integers(0, 255, (300, 12, 12), dtype=np.uint8)\n"
+        "ConCURL(3, recipe='digits', options={'epochs': 1}, verbose=sys.argv[1] == 'loud').fit(images)"
+    )
+    said = {}
+    for how in ("loud", "quiet"):
+        said[how] = subprocess.run(
+            [sys.executable, "-c", script, how], capture_output=True, text=True, check=True, cwd=tmp_path
+        ).stderr
+    assert "train:" in said["loud"]
+    assert said["quiet"] == ""

@@ -4,37 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from concurl import run
 from concurl.cli import main
-from concurl.training.checkpoint import checkpoints
-
-OPTIONS = {
-    "encoder": "tiny",
-    "image-size": 8,
-    "preset": "none",
-    "batch-size": 8,
-    "projector-hidden": 16,
-    "projector-dim": 8,
-    "cluster-hidden": 16,
-    "embedding-dim": 8,
-    "projection-dim": 4,
-    "n-transforms": 5,
-    "monitor-images": 8,
-    "device": "cpu",
-}
-TINY = [*(f"--{name}={value}" for name, value in OPTIONS.items()), "--quiet", "--no-report"]
+from kills import TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 
 
 @pytest.fixture(autouse=True)
@@ -45,14 +22,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """26 pictures of three colours, with some noise."""
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(26):
-        pixels = np.zeros((8, 8, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (8, 8, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02d}.png")
-    return folder
+    return make_photos(tmp_path / "photos")
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------
@@ -100,52 +70,6 @@ def test_a_sample_is_trained_on_and_everything_labelled(photos):
 # ---- processes ------------------------------------------------------------------------------------------------
 
 
-def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "concurl", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finished(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate()
-    assert process.returncode == 0, said[-3000:]
-    return said
-
-
-def losses(folder: str) -> list[float]:
-    return [json.loads(line)["loss"] for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
-
-
-def weights(folder: str) -> str:
-    return str(json.loads(Path(folder, "model", "model.json").read_text())["sha256"])
-
-
-def children(process: subprocess.Popen[str]) -> list[int]:
-    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return [int(pid) for pid in path.read_text().split()]
-
-
-def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, seed: int) -> str:
-    """Run under torchrun and kill one rank `kills` times, each time after the run has got on a little."""
-    rng = random.Random(seed)
-    process = torchrun(ranks, *command, restarts=kills)
-    done, before = 0, -1
-    try:
-        while process.poll() is None and done < kills:
-            time.sleep(0.02)
-            found = checkpoints(Path(folder, "checkpoints"))
-            newest = int(found[-1].name.removeprefix("step-")) if found else -1
-            if newest > before and (workers := children(process)):
-                time.sleep(rng.random() / 5)
-                os.kill(rng.choice(workers), signal.SIGKILL)
-                before, done = newest, done + 1
-        assert done == kills, process.communicate()[0][-3000:]
-        return finished(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-
-
 def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
     """One process, two, and two of which one is killed: the losses agree, and the kill leaves no trace at all."""
     fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "60", "--checkpoint-minutes", "0"]
@@ -164,11 +88,7 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(("ranks", "kills"), [(2, 20), (4, 5)])
 def test_twenty_kills_leave_no_trace(photos, ranks, kills):
-    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "1500", "--checkpoint-minutes", "0"]
-    finished(torchrun(ranks, *fit, "-o", "calm"))
-    killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, seed=ranks)
-    assert weights("killed") == weights("calm")
-    assert losses("killed") == losses("calm")
+    compare(photos, ranks=ranks, kills=kills, epochs=1500)
 
 
 def test_a_batch_that_cannot_be_split_ends_in_one_line(photos, monkeypatch, capsys):

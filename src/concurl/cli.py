@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 
 from concurl import __version__
@@ -32,6 +33,16 @@ usage: concurl VERB ...   (concurl VERB --help tells more)
   concurl predict runs/photos NEW -o new.csv     label new pictures"""
 
 
+SYNONYMS = {
+    "train": "fit",
+    "cluster": "fit",
+    "run": "fit",
+    "label": "predict",
+    "classify": "predict",
+    "score": "evaluate",
+}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a verb.
 
@@ -48,9 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     verb, rest = arguments[0], arguments[1:]
     try:
         if verb not in VERBS:
-            near = difflib.get_close_matches(verb, VERBS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"unknown verb {verb!r}{hint} (there are: {', '.join(VERBS)})")
+            raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
         with termination_as_exception():
             code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
             return code
@@ -67,3 +76,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
+
+
+def _meant(word: str) -> str:
+    if os.path.exists(word):
+        return f"; did you mean concurl fit {word} -k 10 -o runs/{os.path.basename(os.path.abspath(word))}?"
+    if word.startswith("-"):
+        return "; the verb comes first"
+    near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower())]
+    return f"; did you mean {near[0]}?" if near[0] else ""

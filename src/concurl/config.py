@@ -98,6 +98,9 @@ class Config:
     """Passes over the images. None: from the number of images."""
     batch_size: int | None = 256
     """[B] Images per step. None: from the number of images."""
+    micro_batch: int | None = None
+    """Images that go through the networks at once, for batches that do not fit: gradients add up over these parts of a
+    step; codes stay those of the whole batch, batch norm sees a part. None: the whole batch."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Update rule. The paper: Adam."""
     learning_rate: float = 5e-4
@@ -191,6 +194,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "solarise": (0, 1),
     "epochs": (1, 1_000_000),
     "batch_size": (2, 1_000_000),
+    "micro_batch": (1, 1_000_000),
     "learning_rate": (0, 1000),
     "predictor_lr": (0, 1000),
     "weight_decay": (0, 100),

@@ -11,14 +11,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from concurl import run
 from concurl.clustering.assign import Assignment, assign
+from concurl.commands.talk import reader_progress
 from concurl.data.opened import open_source
 from concurl.network.trained import TrainedModel
 from concurl.recipes import recipe
+from concurl.report.notebook import summary, typical_pictures
 
 
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,18 +83,20 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
         if self.verbose:
-            logging.getLogger("concurl").setLevel(logging.INFO)
+            _speak()
         config = recipe(self.recipe).replace(n_clusters=self.n_clusters, seed=self.random_state, **(self.options or {}))
-        images = open_source(X, image_size=config.image_size, largest=run.largest_size(config)).images
+        progress = reader_progress() if self.verbose else None
+        largest = run.largest_size(config)
+        images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
         config, _ = run.settled(config, images)
-        encoder = copy.deepcopy(
-            self.encoder
-        )  # a parameter stays as it was given: a second fit starts where the first did
+        # a parameter stays as it was given: a second fit starts where the first did
+        encoder = copy.deepcopy(self.encoder)
         result = run.fit(images, config, encoder=encoder, views=self.views)
         self._take(result.trained, result.assignment)
         self.history_ = result.metrics
         self.names_ = list(images.names)
         self.skipped_ = list(images.skipped)
+        self._pictures = typical_pictures(images.images, self.labels_, self.embeddings_)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
@@ -127,6 +132,20 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         estimator._take(trained)
         return estimator
 
+    def _repr_html_inner(self) -> str:
+        """What a notebook shows: scikit-learn's diagram and, after fit, the clusters."""
+        diagram: str = estimator_html_repr(self)
+        if not hasattr(self, "labels_"):
+            return diagram
+        k, skipped = self.config_.n_clusters, len(self.skipped_)
+        return diagram + str(summary(self.labels_, self.agreement_, k, skipped, self._pictures))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:  # not where the user chose scikit-learn's display="text"
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
+
     def _take(self, trained: TrainedModel, assignment: Assignment | None = None) -> None:
         self.trained_ = trained
         self.config_ = trained.config
@@ -141,3 +160,11 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self, "trained_")
         images = open_source(X, image_size=self.config_.image_size).images
         return assign(self.trained_, images.images)
+
+
+def _speak() -> None:
+    """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
+    log = logging.getLogger("concurl")
+    log.setLevel(logging.INFO)
+    if not log.hasHandlers():
+        log.addHandler(logging.StreamHandler())

@@ -12,25 +12,39 @@ from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from concurl.config import Config
+from concurl.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
     """argparse that answers wrong use in one line, with the nearest right word, and exits with 2."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, example: str = "", **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
+        self.example = f"{self.prog} {example}".rstrip()  # the usual call
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         known, rest = self.parse_known_args(argv)
         if rest:
             word = rest[0].split("=")[0]
+            if not word.startswith("-") and any(action.dest == "source" for action in self._actions):
+                self.error(
+                    f"one source, please, and {word} is another: put a pattern in quotes, or list paths in a .txt"
+                )
             near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
+            near = near or [option for option in self._option_string_actions if option.lower() == word.lower()]
             hint = f"; did you mean {near[0]}?" if near else f"; {self.prog} --help lists what there is"
             self.error(f"unknown {'option' if word.startswith('-') else 'argument'} {word}{hint}")
         return known
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"concurl: {message}\n")
+        message = re.sub(r"^the following arguments are required: (.*)", rf"\1 missing, as in: {self.example}", message)
+        message = re.sub(r"^argument (\S+): expected one argument", r"\1: a value is missing", message)
+        message = re.sub(r"^argument (\S+): invalid (.+) value: (.*)", r"\1 \3: a \2 is needed", message)
+        self.exit(2, f"concurl: {message.replace('a int is', 'a whole number is')}\n")
+
+    def missing(self, what: str) -> UserError:
+        """Something that argparse takes for optional is not there."""
+        return UserError(f"{what}, as in: {self.example}")
 
 
 class _Help(argparse.HelpFormatter):

@@ -6,12 +6,13 @@ import csv
 import dataclasses
 import fcntl
 import io
+import itertools
 import json
 import logging
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,7 +226,9 @@ def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Se
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
     a, K = result.assignment, result.trained.config.n_clusters
     result.trained.save(folder / "model")
-    write_text(folder / "assignments.csv", assignments_csv(images.names, a, read_names(folder)))
+    with written_aside(folder / "assignments.csv") as table:  # line by line: as text it would take more than the arrays
+        rows = assignment_rows(images.names, a, read_names(folder))
+        table.writelines(line.encode(errors="surrogateescape") for line in csv_lines(COLUMNS, rows))
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
     run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
@@ -252,35 +255,29 @@ def write_predictions(
         file.write(csv_text(COLUMNS, ()).encode())
         for start in range(rows.start, rows.stop, BLOCK):
             block = slice(start, min(start + BLOCK, rows.stop))
-            text = assignments_csv(images.names[block], assign(trained, images.images[block]), cluster_names)
-            file.write(text.partition("\n")[2].encode(errors="surrogateescape"))
+            found = assign(trained, images.images[block])
+            text = csv_text((), assignment_rows(images.names[block], found, cluster_names))
+            file.write(text.encode(errors="surrogateescape"))
 
 
-def assignments_csv(names: Sequence[str], a: Assignment, cluster_names: dict[int, str] | None = None) -> str:
+def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int, str]) -> Iterator[tuple[Any, ...]]:
     """One row per image; numbers to four places, so that the text is the same wherever the labels are."""
-    given = cluster_names or {}
-    numbers = zip(a.confidence, a.margin, a.agreement, a.outlier, strict=True)
-    rows = [
-        (
-            name,
-            int(label),
-            given.get(int(label), ""),
-            *(f"{x:.4f}" for x in row),
-            "ok" if row[2] >= UNSURE else "unsure",
-        )
-        for name, label, row in zip(names, a.labels, numbers, strict=True)
-    ]
-    return csv_text(COLUMNS, rows)
+    for name, label, *numbers in zip(names, a.labels, a.confidence, a.margin, a.agreement, a.outlier, strict=True):
+        named = cluster_names.get(int(label), "")
+        status = "ok" if numbers[2] >= UNSURE else "unsure"
+        yield (name, int(label), named, *(f"{x:.4f}" for x in numbers), status)
 
 
-def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return "".join(csv_lines(columns, rows))
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     """Lines end in a newline; a name that holds one, or a carriage return, is quoted and stays one field."""
-    lines: list[str] = []
-    for row in (columns, *rows):
+    for row in itertools.chain([columns] if columns else [], rows):
         line = io.StringIO(newline="")
         csv.writer(line, lineterminator="\r\n").writerow(row)  # told "\n" alone, it would leave "\r" unquoted
-        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
-    return "".join(lines)
+        yield line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

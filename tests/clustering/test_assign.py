@@ -146,8 +146,10 @@ def test_finish_balances_the_whole_set(finished):
 def branch_values(model, images):
     """Every branch by name, straight from the networks."""
     parts = list(embed(model, images, image_size=8))
-    online, target = ([torch.cat(t) for t in zip(*(p[side][:3] for p in parts), strict=True)] for side in (0, 1))
-    w = torch.cat([p[0].w for p in parts])
+    online, target = (
+        [torch.cat(t) for t in zip(*(p[side][:3] for p in parts), strict=True)] for side in ("online", "target")
+    )
+    w = torch.cat([p["online"].w for p in parts])
     return dict(zip(BRANCHES, (online[0], online[1], w, online[2], target[0], target[1]), strict=True))
 
 

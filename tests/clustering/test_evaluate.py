@@ -38,9 +38,25 @@ def test_a_csv_as_spreadsheets_write_it(tmp_path):
         assert read_labels(written(tmp_path, mark + text.encode()), NAMES)[0].tolist() == [1, 0, 1]
 
 
+def test_a_csv_with_semicolons(tmp_path):
+    assert read_labels(written(tmp_path, "path;label\na.png;1,5\nd.png;2\n"), NAMES)[1] == ["1,5", "2"]
+
+
 def test_names_that_are_no_unicode(tmp_path):
     name = b"\xff.png".decode(errors="surrogateescape")
     assert read_labels(written(tmp_path, b"path,label\n\xff.png,x\n"), [name])[1] == ["x"]
+
+
+@pytest.mark.parametrize("rest", ["", "b/c.png,\n", "b/c.png\n", "a.png,dog\n"])
+def test_some_labels_are_enough(tmp_path, rest):
+    labels, classes = read_labels(written(tmp_path, f"path,label\nd.png,cat\na.png,dog\n{rest}"), NAMES)
+    assert classes == ["cat", "dog"]
+    assert labels.tolist() == [1, -1, 0]
+
+
+def test_labels_of_strangers_are_counted(tmp_path, caplog):
+    read_labels(written(tmp_path, "path,label\nd.png,cat\nx.png,dog\ny.png,dog\n"), NAMES)
+    assert "2 of its 3 paths are not in the run" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -51,10 +67,9 @@ def test_names_that_are_no_unicode(tmp_path):
         ("file,label\na.png,1\n", "columns path and label"),
         ("path,class\na.png,1\n", "columns path and label"),
         ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
-        ("path,label\na.png,1\n", "2 of the run's 3 images have no label (the first: 'b/c.png')"),
-        ("path,label\na.png,1\nb/c.png,2\n", "1 of the run's 3 images have no label (the first: 'd.png')"),
-        ("path,label\na.png\nb/c.png,cat\nd.png,cat\n", "1 of the run's 3 images have no label (the first: 'a.png')"),
-        ("path,label\na.png,\nb/c.png,cat\nd.png,cat\n", "1 of the run's 3 images have no label (the first: 'a.png')"),
+        ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
+        ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
+        ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),
     ],
 )
 def test_what_does_not_match_is_refused_in_one_line(tmp_path, text, reason):

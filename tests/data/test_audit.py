@@ -22,6 +22,7 @@ from test_listing import HOSTILE
 
 from concurl.data import audit as audit_module
 from concurl.data.audit import Row, audit, summarise, write_csv
+from concurl.data.firsts import Firsts
 from concurl.errors import RunError
 
 PHOTO = Image.fromarray(scene())
@@ -135,6 +136,32 @@ def test_files_that_vanish_or_change_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "1.png").unlink()
     (tmp_path / "2.png").write_bytes(b"")
     assert [first.status, *(row.status for row in rows)] == ["ok", "unreadable", "empty", "ok"]
+
+
+def test_firsts_are_those_a_dict_would_find() -> None:
+    dice = random.Random(0)
+    contents = [dice.randbytes(dice.choice((1, 1, 2, 3))) for _ in range(2_000)]  # many alike, some alone
+    firsts, wanted = Firsts([len(c) for c in contents]), {}
+    for i, content in enumerate(contents):
+        found = firsts.first(len(content), hashlib.sha256(content).hexdigest(), i)
+        assert found == wanted.setdefault(content, i)
+    assert len(wanted) < len(contents)
+
+
+def test_firsts_that_meet_more_files_than_were_listed() -> None:
+    firsts = Firsts([5, 5, 7])
+    shas = [hashlib.sha256(bytes([i])).hexdigest() for i in range(50)]
+    assert [firsts.first(5, sha, i) for i, sha in enumerate(shas)] == list(range(50))  # files that grew meanwhile
+    assert firsts.first(5, shas[0], 50) == 0
+    assert firsts.first(7, shas[0], 51) == firsts.first(9, shas[0], 51) == 51  # alone in their size
+
+
+def test_what_is_not_read_has_its_size_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").write_bytes(b"\0\0\0\x18ftypisom" + bytes(5_000))
+    (tmp_path / "text.jpg").write_bytes(b"not a picture")
+    rows = list(audit(tmp_path, workers=0))
+    assert [(row.status, row.bytes) for row in rows] == [("not an image", 5_012), ("not an image", 13)]
+    assert summarise(rows).bytes == 5_025
 
 
 def test_csv_gives_hostile_names_back(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ def test_digits_are_enlarged_bilinearly_to_12_pixels():
     assert np.abs(large - expected).max() <= 1.01  # Pillow rounds twice
 
 
+def test_resizing_says_how_far_it_is():
+    told = []
+    load_benchmark("digits", limit=20, progress=lambda *step: told.append(step))
+    assert told == [("resize", i + 1, 20) for i in range(20)]
+
+
 def test_limit_is_a_fixed_prefix_that_mixes_the_classes():
     whole = load_benchmark("digits")
     some, more = (load_benchmark("digits", limit=limit) for limit in (100, 300))

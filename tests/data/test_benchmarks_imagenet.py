@@ -53,6 +53,13 @@ def write_subset(folder: Path, name: str) -> None:
     write_image(folder / "n01440764" / "n01440764_1.JPEG", 0, 1, (300, 260))  # a tench, of neither subset
 
 
+def test_decoding_says_how_far_it_is(tmp_path):
+    write_subset(tmp_path / "train", "imagenet10")
+    told = []
+    load_benchmark("imagenet10", tmp_path, image_size=32, progress=lambda *step: told.append(step))
+    assert told == [("pack", i + 1, 20) for i in range(20)]
+
+
 @pytest.mark.parametrize("name", LISTS)
 def test_the_class_lists_are_the_fields(name):
     assert list(SUBSETS[name]) == LISTS[name].split()

@@ -28,7 +28,8 @@ def joined(model, images, **how):
     """All outputs of both branches side by side, (N, ...)."""
     parts = [
         torch.cat([online.y, online.v, online.z, online.w, target.y, target.v, target.z], dim=1)
-        for online, target in embed(model, images, image_size=8, **how)
+        for part in embed(model, images, image_size=8, **how)
+        for online, target in [(part["online"], part["target"])]
     ]
     return torch.cat(parts)
 
@@ -84,3 +85,14 @@ def test_autocast_gives_float32_near_the_full_precision(tiny):
 
 def test_no_images_no_parts(tiny):
     assert list(embed(make_model(tiny()), pictures(8, 8, n=0), image_size=8)) == []
+
+
+@pytest.mark.parametrize("branch", ["online", "target"])
+def test_a_branch_that_is_not_asked_for_is_not_computed(tiny, branch):
+    model, images = make_model(tiny()), pictures(8, 8, n=5)
+    both = next(embed(model, images, image_size=8))
+    other = model.target if branch == "online" else model.online
+    other.forward = None  # calling it would fail
+    (alone,) = embed(model, images, image_size=8, branches=[branch])
+    assert list(alone) == [branch]
+    assert torch.equal(alone[branch].z, both[branch].z)

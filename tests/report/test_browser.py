@@ -44,7 +44,10 @@ def spot(browser: Browser, i: int) -> tuple[float, float]:
         "return [data.x[arguments[0]], data.y[arguments[0]], s.clientWidth, s.clientHeight]",
         i,
     )
-    side = min(width, height) - 48
+    across, along = browser.js(
+        "return [data.x, data.y].map((v) => Math.max(500, Math.max(...v) - Math.min(...v)) / 10000)"
+    )
+    side = min((width - 56) / across, (height - 56) / along)
     return (x / 10000 - 0.5) * side, (y / 10000 - 0.5) * side
 
 

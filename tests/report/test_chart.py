@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -79,8 +80,24 @@ def test_one_epoch_or_equal_values_draw_without_dividing_by_zero() -> None:
 
 def test_the_histogram_counts_every_value() -> None:
     values = np.array([0.0, 0.01, 0.5, 0.99, 1.0, math.nan])
-    counts = [int(n) for n in re.findall(r"<title>(\d+) images", str(histogram(values)))]
+    counts = [int(n) for n in re.findall(r"<title>(\d+) images", str(histogram(values, "agreement")))]
     assert (len(counts), sum(counts), counts[0], counts[10], counts[19]) == (20, 5, 2, 1, 2)
+    assert str(histogram(values, "agreement", low=0.5)).count('class="low"') == 10
+
+
+def test_a_levels_name_stands_where_no_curve_is() -> None:
+    late = np.where(X > 7, X, math.nan)
+    for y, anchor in ((X, "end"), (late, "start")):
+        chart = line_chart("k", "t", "n", X, [Line("a", y)], level=("ln 10", 2.0))
+        assert chart is not None
+        assert re.search(rf'class="level-name"[^>]*text-anchor="{anchor}"', str(chart.svg))
+
+
+def test_looks_every_few_epochs_make_one_line(tmp_path: Path) -> None:
+    facts = RunFacts.read(make_run(tmp_path / "r").folder)
+    rare = tuple({k: v for k, v in e.items() if k != "feature_std" or e["epoch"] % 5 == 0} for e in facts.epochs)
+    charts = {chart.key: chart for chart in curves(dataclasses.replace(facts, epochs=rare), ["red"] * 6)}
+    assert str(charts["feature_std"].svg).count("<polyline") == 1
 
 
 def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:

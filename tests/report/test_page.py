@@ -16,6 +16,7 @@ import pytest
 from synthetic_run import Run, hostile_names, make_run
 
 from concurl.errors import UserError
+from concurl.recipes import recipe
 from concurl.report import write_report
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
@@ -116,8 +117,8 @@ def test_the_numbers_are_the_csvs(run: Run) -> None:
     assert tiles["Unsure"] == str(sum(r["status"] == "unsure" for r in rows))
     for attrs, text in page.all("article"):
         members = [r for r in rows if r["cluster"] == attrs["data-cluster"]]
-        mean = sum(float(r["confidence"]) for r in members) / len(members)
-        assert f"{len(members)} images {mean:.3f} mean confidence" in text
+        mean = sum(float(r["agreement"]) for r in members) / len(members)
+        assert f"{len(members)} images {mean:.3f} agreement" in text
         assert attrs["data-size"] == str(len(members))
     data = page.data()
     by_path = {row["path"]: row for row in rows}
@@ -139,7 +140,9 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
-    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of its votes go there, 10% come back.")
+    assert pairs[0].startswith(
+        "Cluster 0 with Cluster 1 25% of the votes on its images are for the other; 10% the other way round."
+    )
 
 
 def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Callable[..., str]) -> None:
@@ -228,6 +231,19 @@ def test_the_changed_options_stand_out(run: Run) -> None:
     page = parsed(run)
     changed = [text for attrs, text in page.all("div") if attrs.get("class") == "changed"]
     assert changed == ["n_clusters6 (not the default)", "epochs40 (not the default)"]
+
+
+def test_choices_and_the_recipe_are_told(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    made = make_run(tmp_path / "r", n=30, k=3)
+    config = recipe("modern").replace(n_clusters=3, epochs=40)
+    (made.folder / "config.json").write_text(config.to_json())
+    about = {"recipe": "modern", "chosen": ["epochs = 40: <b>30 images</b> on a CPU"]}
+    (made.folder / "run.json").write_text(json.dumps(about))
+    page = Page(page_of(made))
+    changed = [text for attrs, text in page.all("div") if attrs.get("class") == "changed"]
+    assert changed == ["n_clusters3 (not the recipe's)", "epochs40 (not the recipe's)"]
+    assert "epochs = 40<b>30 images</b> on a CPU" in [text for _, text in page.all("div")]
+    assert any("recipe modern, 2 set or chosen" in text for _, text in page.all("summary"))
 
 
 def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None) -> None:

@@ -53,6 +53,12 @@ def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
     assert judge(facts).sentences[0] == "The model is very sure of them: the mean confidence is 95%."
 
 
+def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
+    facts = changed_epochs(healthy, l2=0.75 * math.log(6), l3=0.5)
+    assert titles(facts, "watch") == ["The clusters are loose"]
+    assert not titles(facts, "bad")
+
+
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]
@@ -96,15 +102,22 @@ def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:
     assert check.text.startswith(("Spread 1.00", "Spread 0.99"))
 
 
-def test_a_falling_loss_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
-    falling = tuple({**e, "loss": 10.0 - 0.2 * e["epoch"], "diversity_mean": 0.3} for e in healthy.epochs)
-    facts = dataclasses.replace(healthy, epochs=falling, summary={"warnings": ["only 3 clusters are used"]})
-    assert titles(facts, "watch") == [
-        "The ensemble is divided",
-        "The loss was still falling",
-        "A warning during the run",
-    ]
-    assert judge(facts).checks[2].text == "Only 3 clusters are used"
+def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
+    facts = changed_epochs(healthy, diversity_mean=0.3)
+    facts = dataclasses.replace(facts, summary={"warnings": ["only 3 clusters are used"]})
+    assert titles(facts, "watch") == ["The ensemble is divided", "A warning during the run"]
+    assert judge(facts).checks[1].text == "Only 3 clusters are used"
+
+
+def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:
+    """As every recipe's runs end: clustering comes late, its losses are added, and the learning rate goes to zero."""
+    late = [{"epoch": e, "l1": 0.5, "loss": 0.5} for e in range(170)]
+    late += [{"epoch": 170 + e, "l2": 1.0, "l3": 1.0, "loss": 1.2 + 2 * math.exp(-e / 6)} for e in range(30)]
+    assert "The loss has settled" in titles(dataclasses.replace(healthy, epochs=tuple(late)), "good")
+    straight = [*late[:170], *({**e, "loss": 3 - 0.02 * i} for i, e in enumerate(late[170:]))]
+    assert "The loss was still falling" in titles(dataclasses.replace(healthy, epochs=tuple(straight)), "watch")
+    byol = tuple({"epoch": e, "l1": 1.0, "loss": 1 - e / 400} for e in range(300))
+    assert not [c for c in judge(dataclasses.replace(healthy, epochs=byol)).checks if "falling" in c.title]
 
 
 def test_many_skipped_files_are_for_a_look(healthy: RunFacts) -> None:

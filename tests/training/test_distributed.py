@@ -47,6 +47,24 @@ def test_a_batch_that_cannot_be_split_is_refused():
         World(0, 4).local(1)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "backend", "chosen"), [(1, "gloo", 0), (2, "cpu:gloo,cuda:nccl", 1), (0, "gloo", None)]
+)
+def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, monkeypatch):
+    """NCCL refuses two ranks on one GPU; rank 1 of 2 on a machine with one GPU takes that one."""
+    for name, value in {"RANK": 1, "LOCAL_RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    taken: dict[str, object] = {"device": None}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: taken.update(device=device))
+    dist = torch.distributed
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **others: taken.update(backend=backend))
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    assert World.join() == World(1, 2)
+    assert taken == {"device": chosen, "backend": backend}
+
+
 # ---- codes ----------------------------------------------------------------------------------------------------
 
 UNEVEN = {1: [23], 2: [16, 7], 4: [8, 8, 7, 0]}  # the last batch of a set: ranks with fewer images, and with none
@@ -198,6 +216,15 @@ def test_fifty_steps_are_those_of_one_process(size, config, reference, tmp_path)
 
 
 @pytest.mark.parametrize("size", RANKS)
+def test_parts_of_a_batch_are_the_same_on_any_number_of_ranks(size, config, tmp_path):
+    """Batch norm sees a part, so each part must be made of the same images; the queue takes them in one order."""
+    config = config.replace(epochs=2, cluster_start=0.2, micro_batch=20, batch_size=40, queue_size=50)
+    (want,), found = (trained(n, tmp_path / str(n), config) for n in (1, size))
+    assert len(want["losses"]) == 4
+    assert_same(found[0], want, 1e-9)
+
+
+@pytest.mark.parametrize("size", RANKS)
 def test_in_float32_the_losses_agree_to_rounding(size, config, tmp_path):
     """By SGD: Adam's first step has a gradient's sign and not its size, and so makes much of a rounding of 0."""
     config = config.replace(epochs=2, optimizer="sgd", learning_rate=0.01)
@@ -257,13 +284,17 @@ def bytes_of_a_step(world: World, config: Config) -> tuple[int, int]:
     online = [m for name, m in model.named_modules() if isinstance(m, AllReduceBatchNorm) and "target" not in name]
     formula = 4 * sum(p.numel() for p in learned)  # gradients
     formula += 4 * len(learned)  # which of them took part
-    formula += 4 * 2 * sum(m.num_features for m in norms)  # batch norm forward: sums and squares, both branches
-    formula += 4 * 2 * sum(m.num_features for m in online)  # and backward
+    formula += trainer.parts * 4 * 2 * sum(m.num_features for m in norms)  # batch norm forward, both branches
+    formula += trainer.parts * 4 * 2 * sum(m.num_features for m in online)  # and backward
+    if trainer.parts > 1:  # the look before, for the codes: as many channels as the target has
+        formula += trainer.parts * 4 * 2 * sum(m.num_features for m in norms if m not in online)
     formula += 4 * 2 * 2 * c.sinkhorn_iterations * c.n_clusters  # two views, largest and sum
     formula += 4 * 2 * trainer.local_batch * c.embedding_dim * (c.queue_size > 0)  # the queue's rows
     return seen, formula + 4 * 4  # the four losses
 
 
-def test_what_a_step_sends_is_what_the_docs_say(config, tmp_path):
-    for measured, formula in in_ranks(2, bytes_of_a_step, tmp_path, config.replace(cluster_start=0.0)):
+@pytest.mark.parametrize("micro_batch", [None, 10])
+def test_what_a_step_sends_is_what_the_docs_say(micro_batch, config, tmp_path):
+    config = config.replace(cluster_start=0.0, micro_batch=micro_batch)
+    for measured, formula in in_ranks(2, bytes_of_a_step, tmp_path, config):
         assert measured == formula

@@ -7,8 +7,11 @@ import logging
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from torch._dynamo.utils import counters
 
 from concurl.config import Config
+from concurl.network.encoder import BasicBlock, ResNet
 from concurl.training.trainer import Trainer
 
 TINY = Config(
@@ -32,9 +35,13 @@ TINY = Config(
 IMAGES = np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8), dtype=np.uint8)
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
 def curve(config: Config) -> list[float]:
     trainer = Trainer(config, IMAGES)
     trainer.fit()
+    assert not any("forward" in vars(module) for module in trainer.model.modules())  # evaluation stays plain
     return [row["loss"] for row in trainer.metrics.rows]
 
 
@@ -55,14 +62,60 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
 
 
-def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, backends = torch.compile, []
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_compiled_steps_are_the_same_steps(micro_batch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TINY.replace(micro_batch=micro_batch)
+    traced_only(monkeypatch)
+    plain = curve(config.replace(compile="off"))
+    assert curve(config) == pytest.approx(plain, rel=1e-4)
 
-    def traced(function, **settings):
-        backends.append(settings)
-        return real(function, backend="aot_eager", **settings)  # everything but the slow generation of kernels
 
-    plain = curve(TINY.replace(compile="off"))
-    monkeypatch.setattr(torch, "compile", traced)
-    assert curve(TINY) == pytest.approx(plain, rel=1e-4)
-    assert len(backends) == 2
+def test_equal_blocks_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deeper network of the same blocks must not take longer to compile: that is a run's start-up time."""
+
+    class Deep(ResNet):
+        def __init__(self, depth: int) -> None:
+            super().__init__(BasicBlock, (depth,), stem="small", width=4)
+
+    traced_only(monkeypatch)
+    graphs = []
+    for depth in (1, 4):
+        torch._dynamo.reset()
+        before = counters["stats"]["unique_graphs"]
+        Trainer(TINY, IMAGES, encoder=Deep(depth)).fit()
+        graphs.append(counters["stats"]["unique_graphs"] - before)
+    assert graphs[0] == graphs[1] > 0
+
+
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile with everything but the slow generation of kernels."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **how: real(function, backend="aot_eager", **how))
+
+
+def first_losses(config: Config, steps: int = 20) -> torch.Tensor:
+    """(loss, l1, l2, l3) of the first steps, one row each."""
+    digits = torch.from_numpy(load_digits().images[:1024] / 16).float()[:, None].expand(-1, 3, -1, -1)
+    images = (255 * torch.nn.functional.interpolate(digits, size=32, mode="bicubic").clamp(0, 1)).byte().numpy()
+    trainer = Trainer(config.replace(epochs=steps // (1024 // 512)), images)
+    taken, take = [], trainer.take_step
+    trainer.take_step = lambda *inputs: taken.append(take(*inputs)) or taken[-1]
+    trainer.fit()
+    return torch.stack(taken).cpu()
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("bfloat16", 0.02), ("float32", 1e-4)], ids=["bfloat16", "float32"]
+)
+def test_twenty_fast_steps_are_those_of_the_plain_float32_path(precision: str, tolerance: float) -> None:
+    """ResNet-18, batch 512: compiled, in one CUDA graph, both forms of the step (clusters from the 11th on)."""
+    paper = Config(encoder="resnet18", stem="small", image_size=32, preset="natural", batch_size=512, cluster_start=0.5)
+    plain = first_losses(paper.replace(precision="float32", compile="off"))
+    fast = first_losses(paper.replace(precision=precision, compile="on"))
+    apart = ((fast - plain).abs() / plain.abs().clamp_min(1e-9))[:, 0]
+    print(f"\n{precision}, relative difference of the loss, step by step:", " ".join(f"{x:.1e}" for x in apart))
+    assert plain.shape == (20, 4)
+    assert (plain[10:, 2:] > 0).all()
+    assert (plain[:10, 2:] == 0).all()
+    assert float(apart.max()) < tolerance

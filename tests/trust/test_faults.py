@@ -93,7 +93,7 @@ def test_a_diverged_run_says_so_when_resumed(
     ],
     ids=["cuda", "python", "cpu"],
 )
-def test_out_of_memory_names_a_batch_that_fits(
+def test_out_of_memory_names_a_part_that_fits(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def step(self: Step, *arguments: Any) -> torch.Tensor:
@@ -103,11 +103,11 @@ def test_out_of_memory_names_a_batch_that_fits(
     assert main(FIT) == 1
     said = capsys.readouterr().err
     assert "batch_size=8" in said
-    assert "--batch-size 4 would probably fit" in said
+    assert "--micro-batch 4 would probably fit" in said
     assert "Traceback" not in said
 
 
-def test_the_fitting_batch_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fitting_part_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurl.config import Config
     from concurl.training import memory
 
@@ -115,11 +115,13 @@ def test_the_fitting_batch_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -
     sizes = []
     for gigabytes in (0.001, 1, 4, 16):
         monkeypatch.setattr(memory, "free_host_memory", lambda: int(gigabytes * 2**30))  # noqa: B023
-        sizes.append(memory.fitting_batch(config, torch.device("cpu")))
+        sizes.append(memory.fitting_part(config, torch.device("cpu")))
     assert sizes[0] == 1
     assert sizes == sorted(sizes)
     assert sizes[2] == 4 * sizes[1]
     assert sizes[-1] <= 2048, "never the size that failed"
+    parts = config.replace(micro_batch=64)
+    assert memory.fitting_part(parts, torch.device("cpu")) == 32, "nor the part that failed"
 
 
 def test_what_did_not_fit_is_let_go_before_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

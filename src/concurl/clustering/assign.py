@@ -80,9 +80,9 @@ def finish(
     x, kept = embeddings(draft, images, branches=branches)
     if space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
-        # Scores are made anew in every pass: kept, they would take 8 K bytes an image.
+        # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
         u = streaming_scalings(
-            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**16)), config.epsilon
+            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**12)), config.epsilon
         )
     else:
         centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()
@@ -105,12 +105,17 @@ def embeddings(
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
     parts: dict[str, list[Tensor]] = {name: [] for name in {trained.space, *branches}}
-    for online, target in embed(
-        trained.model, images, image_size=trained.image_size, sobel=trained.config.sobel, autocast=trained.autocast
+    owner = {name: "target" if name.endswith("_xi") else "online" for name in parts}
+    for outputs in embed(
+        trained.model,
+        images,
+        image_size=trained.image_size,
+        sobel=trained.config.sobel,
+        autocast=trained.autocast,
+        branches=set(owner.values()),  # a label needs one of the two
     ):
         for name, got in parts.items():
-            letter, _, weights = name.partition("_")
-            got.append(getattr(target if weights == "xi" else online, letter).cpu())
+            got.append(getattr(outputs[owner[name]], name[0]).cpu())
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
     whole = {name: torch.cat(got) for name, got in parts.items()}
@@ -121,22 +126,25 @@ def embeddings(
 def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floats] | None = None) -> Assignment:
     """Labels and confidences from unit embeddings (N, dim)."""
     c, K = trained.config, trained.config.n_clusters
-    C, A, u = (t.detach().cpu() for t in (trained.centres, trained.A, trained.scalings))
+    device = trained.model.prototypes.device  # a hundred members are work for a GPU where there is one
+    C, A, u = (t.detach().to(device) for t in (trained.centres, trained.A, trained.scalings))
     rows: list[tuple[Tensor, ...]] = []
-    member_votes = torch.zeros(K, K, dtype=torch.float64)
+    member_votes = torch.zeros(K, K, dtype=torch.float64, device=device)
     for part in torch.split(x, max(1, 2**24 // (len(A) * K))):
+        part = part.to(device)
         scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
         labels = q.argmax(1)
         members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)
-        votes = torch.zeros(len(part), K)
+        votes = torch.zeros(len(part), K, device=device)
         for member in members.argmax(2):
-            votes.scatter_add_(1, member[:, None], torch.ones(len(part), 1))
+            votes.scatter_add_(1, member[:, None], votes.new_ones(len(part), 1))
         votes /= len(members)
         member_votes.index_add_(0, labels, votes.double())
         agreement = votes.gather(1, labels[:, None])[:, 0]
         outlier = (1 - scores.max(1).values) / 2
-        rows.append((labels, q.float(), scores.argmax(1), members.exp().mean(0), agreement, outlier.float()))
+        row = (labels, q.float(), scores.argmax(1), members.exp().mean(0), agreement, outlier.float())
+        rows.append(tuple(column.cpu() for column in row))
     if not rows:
         none = torch.zeros(0, dtype=torch.int64)
         rows.append((none, torch.zeros(0, K), none, torch.zeros(0, K), torch.zeros(0), torch.zeros(0)))
@@ -148,7 +156,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         p_labels=p_labels.numpy(),
         vote=vote.numpy(),
         agreement=agreement.numpy(),
-        member_votes=shares.float().numpy(),
+        member_votes=shares.float().cpu().numpy(),
         outlier=outlier.numpy(),
         embeddings=x.numpy(),
         branches=branches or {},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from concurl.clustering.metrics import scores
 from concurl.errors import UserError
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
+
+log = logging.getLogger("concurl")
 
 Labels = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
@@ -66,27 +70,41 @@ def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> 
 
 
 def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
-    """Labels for `names` from a csv with the columns path and label, and the class names in sorted order."""
+    """Labels for `names` from a csv with the columns path and label (-1: none), and the class names, sorted.
+
+    Some labels are enough: nobody looks through 2,000 pictures by hand to learn how good the clusters are.
+    """
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
+            text = file.read()
+        head = text.partition("\n")[0]
+        # spreadsheets of half the world write semicolons
+        delimiter = ";" if ";" in head and "," not in head else ","
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows, columns = list(table), table.fieldnames or ()
     except (OSError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read as a csv ({error})") from None
-    if not rows or not {"path", "label"} <= set(rows[0]):
-        raise UserError(f"{path}: a csv with the columns path and label is needed")
-    given = {row["path"]: row["label"] for row in rows if row["label"]}
-    missing = [name for name in names if name not in given]
-    if not names or len(missing) == len(names):
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read as a csv ({why})") from None
+    if not rows or not {"path", "label"} <= set(columns):
+        found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
+        raise UserError(f"{path}: a csv with the columns path and label is needed, and a row per image{found}")
+    given: dict[str, str] = {}
+    for row in rows:
+        if row["label"] and given.setdefault(row["path"], row["label"]) != row["label"]:
+            both = f"{given[row['path']]!r} and {row['label']!r}"
+            raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
+    if not given:
+        raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
+    classes = sorted({given[name] for name in names if name in given})
+    if not classes:
         raise UserError(
             f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {next(iter(names), '')!r})"
         )
-    if missing:
-        raise UserError(
-            f"{path}: {len(missing)} of the run's {len(names)} images have no label (the first: {missing[0]!r})"
-        )
-    classes = sorted({given[name] for name in names})
     index = {name: i for i, name in enumerate(classes)}
-    return np.array([index[given[name]] for name in names], dtype=np.int64), classes
+    labels = np.array([index[given[name]] if name in given else -1 for name in names], dtype=np.int64)
+    if strangers := len(given.keys() - set(names)):
+        log.warning("%s: %d of its %d paths are not in the run, and are passed over", path, strangers, len(given))
+    return labels, classes
 
 
 def pixel_baseline(images: NDArray[np.uint8], labels: Labels, n_clusters: int) -> dict[str, float]:

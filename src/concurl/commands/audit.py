@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import reader_progress, speak
+from concurl.commands.talk import check_file, check_workers, reader_progress, speak
+from concurl.errors import UserError
 from concurl.options import Parser
 
 
 def main(argv: list[str]) -> int:
     """Look through images before anything is trained: a row per file with status and reason, and a summary."""
-    parser = Parser(prog="concurl audit", description=main.__doc__)
+    parser = Parser(prog="concurl audit", description=main.__doc__, example="PHOTOS")
     parser.add_argument("source", help="folder, glob, .txt or .csv list, or .tar shards")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv with a row per file")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that decode (default: one per core)")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
     given = parser.parse(argv)
     speak(given.quiet)
+    check_workers(given.workers)
+    if given.output is not None:
+        check_file(given.output, "files.csv")
     from concurl.data.audit import audit, summarise, write_csv
 
     rows = audit(given.source, workers=given.workers, progress=reader_progress())
-    print(summarise(rows) if given.output is None else write_csv(rows, given.output))
+    summary = summarise(rows) if given.output is None else write_csv(rows, given.output)
+    if not summary.files:
+        raise UserError(f"no files in {given.source} (hidden ones are not looked at)")
+    print(summary)
     return 0

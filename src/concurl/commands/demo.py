@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl import __version__
-from concurl.commands.talk import open_again, speak, write_report
+from concurl.commands.talk import check_folder, open_again, speak, write_report
 from concurl.options import Parser
 from concurl.recipes import recipe
 
@@ -25,6 +25,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     given = parser.parse(argv)
     speak(quiet=False)
+    check_folder(given.output)
     from concurl import run
     from concurl.clustering.evaluate import pixel_baseline, table
 

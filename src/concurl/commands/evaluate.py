@@ -11,7 +11,7 @@ from concurl.options import Parser
 
 def main(argv: list[str]) -> int:
     """Score a run against labels: the benchmark's own, or a csv with the columns path and label."""
-    parser = Parser(prog="concurl evaluate", description=main.__doc__)
+    parser = Parser(prog="concurl evaluate", description=main.__doc__, example="runs/photos --labels labels.csv")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
@@ -32,10 +32,16 @@ def main(argv: list[str]) -> int:
     if given.labels is not None:
         labels, _ = read_labels(given.labels, opened.images.names)
     if labels is None:
-        raise UserError(f"{about['source']} has no labels of its own; give them with --labels FILE.csv")
+        raise UserError(
+            f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
+            f"of the images are enough)"
+        )
+    known = int((labels >= 0).sum())
     trained = run.model_of(given.run, given.device)
     assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
+    if known < len(labels):
+        print(f"over the {known:,} of {len(labels):,} images that have a label")
     return 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import open_again, run_facts, speak
+from concurl.commands.talk import check_file, open_again, run_facts, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
 
 def main(argv: list[str]) -> int:
     """Write a folder per cluster, or the model as one file for other tools. The images themselves are not touched."""
-    parser = Parser(prog="concurl export", description=main.__doc__)
+    parser = Parser(prog="concurl export", description=main.__doc__, example="runs/photos --folders symlink -o sorted")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="folder (or file) to write (needed)")
     parser.add_argument("--folders", metavar="HOW", help="a folder per cluster, filled by symlink, hardlink or copy")
@@ -22,15 +22,18 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(quiet=False)
     if given.output is None:
-        raise UserError("no output; add -o PATH")
+        raise parser.missing("no output; add -o PATH")
     if given.model == bool(given.folders):
-        raise UserError("say what to export: --folders symlink|hardlink|copy, or --model")
+        raise parser.missing("say what to export, --folders symlink|hardlink|copy or --model")
+    if given.model and given.names:
+        raise UserError("--names goes with --folders; the model gives the clusters' numbers")
     if given.folders:
         from concurl.export.folders import export_folders
 
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names)
         print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
         return 0
+    check_file(given.output, "labeller.pt2")
     from concurl import run
     from concurl.export.program import export_program
 

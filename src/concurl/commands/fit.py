@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import time
 from contextlib import nullcontext
@@ -10,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
-from concurl.commands.talk import open_again, run_facts, speak, write_report
+from concurl.commands.talk import check_folder, check_workers, open_again, run_facts, speak, write_report
 from concurl.errors import UserError
 from concurl.options import Parser, add_config_options, given_config
 from concurl.recipes import RECIPES, recipe
+
+log = logging.getLogger("concurl")
+
+FEW = 10  # images for each cluster; below it the run says what to expect
 
 if TYPE_CHECKING:
     from concurl.config import Config
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out."""
-    parser = Parser(prog="concurl fit", description=main.__doc__)
+    parser = Parser(prog="concurl fit", description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
         "source",
         nargs="?",
@@ -59,7 +64,8 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     if given.output is None:
-        raise UserError("no output folder; add -o DIR")
+        raise parser.missing("no output folder; add -o DIR")
+    check_workers(given.workers)
     if given.resume:
         others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir, given.overwrite)
         if given_config(given) or any(others):
@@ -69,11 +75,12 @@ def main(argv: list[str]) -> int:
             )
         return _resume(given)
     if given.source is None:
-        raise UserError("no images; name a folder or a benchmark: concurl fit PHOTOS -k 10 -o runs/photos")
+        raise parser.missing("no images; name a folder or a benchmark")
     if given.limit is not None and given.limit < 2:
         raise UserError(f"--limit {given.limit}: at least 2 images are needed")
     if given.train_images is not None and given.train_images < 2:
         raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
+    check_folder(given.output, given.source)
     config = recipe(_recipe_named(argv)).replace(**given_config(given))
     about = {
         # a run may be resumed from elsewhere; a benchmark's name stays a name
@@ -101,6 +108,12 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
     config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
     about["root"] = opened.images.facts.get("root")
+    if len(opened.images) < FEW * config.n_clusters:
+        log.warning(
+            "%d images for %d clusters are few: below some dozens for each, expect little",
+            len(opened.images),
+            config.n_clusters,
+        )
     with run.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             run.write_start(folder, config, about, opened.images.skipped)
@@ -168,9 +181,9 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
 def _recipe_named(argv: list[str]) -> str:
     """--recipe decides the defaults that --help shows, so it is read before the rest."""
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for place, word in enumerate(argv):
         if word == "--recipe":
-            return following
+            return argv[place + 1] if place + 1 < len(argv) else ""
         if word.startswith("--recipe="):
             return word.partition("=")[2]
     return "modern"

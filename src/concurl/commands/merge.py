@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.errors import UserError
+from concurl.commands.talk import check_file
 from concurl.options import Parser
 
 
 def main(argv: list[str]) -> int:
     """Join the parts that concurl predict --shard wrote into one csv, the same as without --shard."""
-    parser = Parser(prog="concurl merge", description=main.__doc__)
+    parser = Parser(prog="concurl merge", description=main.__doc__, example="PARTS -o new.csv")
     parser.add_argument("parts", type=Path, help="folder of the parts")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv to write (needed)")
     given = parser.parse(argv)
     if given.output is None:
-        raise UserError("no output file; add -o FILE.csv")
+        raise parser.missing("no output file; add -o FILE.csv")
+    check_file(given.output, "new.csv")
     from concurl.data.parts import merge
 
     print(f"{merge(given.parts, given.output):,} images: {given.output}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import reader_progress, speak
+from concurl.commands.talk import check_folder, reader_progress, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
 
 def main(argv: list[str]) -> int:
     """Pack images into tar shards (WebDataset's layout); fit, predict and audit read them as they read a folder."""
-    parser = Parser(prog="concurl pack", description=main.__doc__)
+    parser = Parser(prog="concurl pack", description=main.__doc__, example="PHOTOS -o shards")
     parser.add_argument("source", help="folder, glob, .txt or .csv list, or .tar shards")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the shards (needed)")
     parser.add_argument("--per-shard", type=int, default=10_000, metavar="N", help="images in a shard (default: 10000)")
@@ -19,13 +19,16 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     if given.output is None:
-        raise UserError("no output folder; add -o DIR")
+        raise parser.missing("no output folder; add -o DIR")
     if given.per_shard < 1:
         raise UserError(f"--per-shard {given.per_shard}: at least 1 is needed")
+    check_folder(given.output)
     from concurl.data.listing import list_source
     from concurl.data.packing import pack
 
     listing = list_source(given.source, exclude=[given.output])
+    if not listing:
+        raise UserError(f"no files in {given.source} (hidden ones are not looked at)")
     found = pack(listing, given.output, per_shard=given.per_shard, progress=reader_progress())
     left_out = ", ".join(f"{n:,} {status}" for status, n in found.items() if status != "packed")
     print(f"{found['packed']:,} images packed{f' (left out: {left_out})' if left_out else ''}: {given.output}")

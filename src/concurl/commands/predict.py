@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.talk import reader_progress, speak
+from concurl.commands.talk import check_file, check_folder, check_limit, reader_progress, speak
 from concurl.data.parts import Part
 from concurl.errors import UserError
 from concurl.options import Parser
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Label images, new ones or old, with the model of a run."""
-    parser = Parser(prog="concurl predict", description=main.__doc__)
+    parser = Parser(prog="concurl predict", description=main.__doc__, example="runs/photos NEW -o new.csv")
     parser.add_argument("run", type=Path, help="folder of a run, or a model folder")
     parser.add_argument("source", help="as in concurl fit")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="csv to write, or folder of parts (needed)")
@@ -36,11 +36,18 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     if given.output is None:
-        raise UserError("no output file; add -o FILE.csv")
+        raise parser.missing("no output file; add -o FILE.csv")
     part = None if given.shard is None else Part.parse(given.shard)
+    if part is None:
+        check_file(given.output, "new.csv")
+    else:
+        check_folder(given.output)
+    check_limit(given.limit)
     from concurl import run
     from concurl.data.opened import open_source
 
+    if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
+        raise UserError(f"the run comes first: concurl predict {given.source} {given.run} -o {given.output}")
     trained = run.model_of(given.run, given.device)
     images = open_source(
         given.source,

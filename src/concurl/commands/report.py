@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 from concurl.commands.talk import open_again, run_facts, speak, write_report
+from concurl.errors import UserError
 from concurl.options import Parser
+
+log = logging.getLogger("concurl")
 
 
 def main(argv: list[str]) -> int:
-    """Make the page of a finished run anew."""
-    parser = Parser(prog="concurl report", description=main.__doc__)
+    """Make the page of a finished run anew, with the names of its names.json and, if given, scores against labels."""
+    parser = Parser(prog="concurl report", description=main.__doc__, example="runs/photos")
     parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="csv with the columns path and label: adds scores to the page"
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
     given = parser.parse(argv)
     speak(given.quiet)
@@ -19,5 +28,39 @@ def main(argv: list[str]) -> int:
 
     config = run.config_of(given.run)
     about = run_facts(given.run)
-    print(write_report(given.run, open_again(about, config.image_size)))
+    take_names(given.run, config.n_clusters)
+    opened = open_again(about, config.image_size)
+    if given.labels is not None:
+        from concurl.clustering.evaluate import read_labels
+
+        labels, classes = read_labels(given.labels, opened.images.names)
+        opened = replace(opened, labels=labels, classes=classes)
+    print(write_report(given.run, opened))
     return 0
+
+
+def take_names(folder: Path, n_clusters: int) -> None:
+    """Bring the column `name` of assignments.csv up to names.json, where there is one; all else stays as it is."""
+    from concurl import run
+
+    path = folder / "assignments.csv"
+    names = run.read_names(folder)
+    if not (folder / "names.json").exists() or not path.exists():
+        return
+    strangers = sorted(set(names) - set(range(n_clusters)))
+    if strangers:
+        log.warning(
+            "%s: the run has the clusters 0 to %d, and no %s",
+            folder / "names.json",
+            n_clusters - 1,
+            ", ".join(map(str, strangers)),
+        )
+    try:
+        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+            columns, *rows = csv.reader(file)
+        cluster, name = columns.index("cluster"), columns.index("name")
+        named = [[*row[:name], names.get(int(row[cluster]), ""), *row[name + 1 :]] for row in rows]
+    except (csv.Error, ValueError, IndexError) as error:
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+    if named != rows:
+        run.write_text(path, run.csv_text(columns, named))

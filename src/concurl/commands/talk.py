@@ -59,6 +59,36 @@ def open_again(
     )
 
 
+def check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
+
+
+def check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise UserError(f"--limit {limit}: at least 1 is needed")
+
+
+def check_folder(output: Path, source: str | Path | None = None) -> None:
+    """Refuse, before any work, a folder that is a file, or one inside the pictures' own, which is only read."""
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output} is a file; name a folder with -o")
+    if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
+        raise UserError(
+            f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
+        )
+
+
+def check_file(output: Path, name: str) -> None:
+    """Refuse, before any work, a place where no file can be written; `name` is one for the example."""
+    if output.is_dir():
+        raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
+    if not output.parent.is_dir():
+        raise UserError(
+            f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
+        )
+
+
 def write_report(folder: Path, opened: Opened) -> Path:
     from concurl.report import write_report as write
 

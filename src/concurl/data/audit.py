@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from concurl.data.aside import written_aside
 from concurl.data.decode import WHITE, Colour
 from concurl.data.examine import examined, task_for
+from concurl.data.firsts import Firsts
 from concurl.data.listing import Listing, PathLike, list_source
 from concurl.data.workers import Lost, ordered_map, worker_count
 
@@ -105,18 +106,18 @@ def inspect(
     total = len(listing)
     tasks = (task_for(entry, listing.root, size, background) for entry in listing)
     results = ordered_map(EXAMINE, tasks, workers=worker_count(workers, total))
-    shared = set() if keep_duplicates else _shared_sizes(listing)
-    firsts: dict[bytes, int] = {}
+    firsts = None if keep_duplicates else Firsts(listing.sizes)
     for index, result in enumerate(results):
         entry = listing[index]
         fields, pixels = (
-            ({"status": "unreadable", "reason": result.reason, "bytes": entry.size}, None)
+            ({"status": "unreadable", "reason": result.reason}, None)
             if isinstance(result, Lost)
             else examined(result, size)
         )
-        row = Row(entry.text, **fields)
-        if row.status == "ok" and row.bytes in shared:
-            first = firsts.setdefault(bytes.fromhex(row.sha), index)
+        # what is refused by its first bytes is not read, but its size is known all the same
+        row = Row(entry.text, **({"bytes": entry.size} | fields))
+        if row.status == "ok" and firsts is not None:
+            first = firsts.first(row.bytes, row.sha, index)
             if first != index:
                 reason = f"the same content as {listing[first].text}"
                 row, pixels = dataclasses.replace(row, status="duplicate", reason=reason), None
@@ -148,12 +149,6 @@ def write_csv(rows: Iterable[Row], path: Path) -> Summary:
             summary.add(row)
         text.detach()
     return summary
-
-
-def _shared_sizes(listing: Listing) -> set[int]:
-    """Only files of one size can be copies of each other: of all others no hash need be remembered."""
-    sizes, counts = np.unique(np.asarray(listing.sizes), return_counts=True)
-    return set(sizes[counts > 1].tolist())
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data import digits, imagenet, stl
+from concurl.data.audit import Progress
 from concurl.data.cifar import CIFARS, read_cifar
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
@@ -110,11 +111,13 @@ def load_benchmark(
     split: str | None = None,
     image_size: int | None = None,
     limit: int | None = None,
+    progress: Progress | None = None,
 ) -> Benchmark:
     """The benchmark `name`, read from its publisher's files in `data_dir` (else $CONCURL_DATA, else ./data).
 
     split: None for the field's protocol, or splits joined by "+". limit: the first so many of a fixed
-    shuffle, so that a small choice mixes the classes and lies within every larger one.
+    shuffle, so that a small choice mixes the classes and lies within every larger one. progress is told
+    ("pack" or "resize", done, total) where files are decoded or images are resized.
 
     >>> load_benchmark("digits", limit=500).protocol
     'all, 500 of 1,797 images, 12x12'
@@ -132,7 +135,7 @@ def load_benchmark(
     directory = Path(os.environ.get("CONCURL_DATA") or "data") if data_dir is None else Path(data_dir)
 
     read = _from_folder if name in (*imagenet.SUBSETS, "tiny-imagenet") else _from_arrays
-    images, labels, classes, total = read(name, directory.expanduser(), splits, size, limit)
+    images, labels, classes, total = read(name, directory.expanduser(), splits, size, limit, progress)
     count = f"{len(images):,}" if len(images) == total else f"{len(images):,} of {total:,}"
     return Benchmark(images, labels, classes, f"{'+'.join(splits)}, {count} images, {size}x{size}")
 
@@ -151,7 +154,9 @@ def _chosen_splits(name: str, published: Published, split: str | None) -> list[s
 _Read = tuple[ImageSet, NDArray[np.int64], Sequence[str], int]
 
 
-def _from_arrays(name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None) -> _Read:
+def _from_arrays(
+    name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None, progress: Progress | None
+) -> _Read:
     if name == "digits":
         classes: Sequence[str] = digits.CLASSES
         images, labels, names = digits.read_digits()
@@ -174,11 +179,13 @@ def _from_arrays(name: str, directory: Path, splits: Sequence[str], size: int, l
         chosen = _draw(total, limit)
         images, labels, names = images[chosen], labels[chosen], [names[i] for i in chosen]
     if images.shape[-1] != size:
-        images = _resized(images, size)
+        images = _resized(images, size, progress)
     return ImageSet(images, names), labels, classes, total
 
 
-def _from_folder(name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None) -> _Read:
+def _from_folder(
+    name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None, progress: Progress | None
+) -> _Read:
     from concurl.data.sources import read_files
 
     if name == "tiny-imagenet":
@@ -192,7 +199,7 @@ def _from_folder(name: str, directory: Path, splits: Sequence[str], size: int, l
     if limit is not None:  # before decoding: it is what takes the time
         files = [files[i] for i in _draw(total, limit)]
     # What comes back is sorted by name and without the unreadable: labels are matched by name.
-    images = read_files([path for path, _ in files], size, root=root)
+    images = read_files([path for path, _ in files], size, root=root, progress=progress)
     labels = {path.relative_to(root).as_posix(): label for path, label in files}
     return images, np.array([labels[name] for name in images.names], np.int64), classes, total
 
@@ -273,9 +280,11 @@ def _draw(total: int, limit: int) -> NDArray[np.int64]:
     return order[:limit].astype(np.int64)
 
 
-def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+def _resized(images: NDArray[np.uint8], size: int, progress: Progress | None) -> NDArray[np.uint8]:
     resized = np.empty((len(images), 3, size, size), np.uint8)
-    for target, image in zip(resized, images, strict=True):
+    for i, (target, image) in enumerate(zip(resized, images, strict=True)):
         picture = Image.fromarray(image.transpose(1, 2, 0))
         target[:] = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        if progress is not None:
+            progress("resize", i + 1, len(images))
     return resized

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from concurl.data.entry import Entry, find_entry
 from concurl.data.shards import is_shard, list_members
@@ -16,11 +17,13 @@ def inode(path: str | bytes | os.PathLike[str]) -> Inode:
     return found.st_dev, found.st_ino
 
 
-def walk(root: bytes, *, depth: int | None = None, exclude: Collection[Inode] = ()) -> Iterator[Entry]:
+def walk(
+    root: bytes, *, depth: int | None = None, exclude: Collection[Inode] = (), cache: Path | None = None
+) -> Iterator[Entry]:
     """All files below, by the bytes of their names, down to `depth` folders; shards give their members.
 
     Hidden files and folders (.DS_Store, .thumbnails) are left out. Links are followed, but no folder is
-    entered twice, so a loop of links ends.
+    entered twice, so a loop of links ends. cache: see `list_members`.
     """
     seen = {inode(root), *exclude}
     stack = [iter(_sorted_names(root, b""))]
@@ -31,7 +34,7 @@ def walk(root: bytes, *, depth: int | None = None, exclude: Collection[Inode] = 
         elif not name.endswith(b"/"):
             yield find_entry(root, name)
         elif is_shard(name[:-1]) and not os.path.isdir(os.path.join(root, name)):
-            yield from list_members(root, name[:-1])
+            yield from list_members(root, name[:-1], cache)
         elif depth is None or len(stack) < depth:
             try:
                 if (folder := inode(os.path.join(root, name))) not in seen:

@@ -62,15 +62,26 @@ class Listing(Sequence[Entry]):
         return self._numbers[::4]
 
 
-def list_source(source: PathLike | Iterable[PathLike], *, exclude: Iterable[PathLike] = ()) -> Listing:
-    """The files that `source` means. The folders in `exclude` (a run's own, a cache) are not entered."""
+def list_source(
+    source: PathLike | Iterable[PathLike], *, exclude: Iterable[PathLike] = (), cache: Path | None = None
+) -> Listing:
+    """The files that `source` means. The folders in `exclude` (a run's own, a cache) are not entered.
+
+    cache: folder for what shards were found to hold (see shardindex.py).
+    """
     shut = {inode(path) for path in exclude if os.path.isdir(path)}
     if isinstance(source, str | os.PathLike):
-        return _list_one(os.path.expanduser(os.fspath(source)), shut)
-    return list_files([Path(os.path.expanduser(item)) for item in source], exclude=shut)
+        return _list_one(os.path.expanduser(os.fspath(source)), shut, cache)
+    return list_files([Path(os.path.expanduser(item)) for item in source], exclude=shut, cache=cache)
 
 
-def list_files(paths: Sequence[Path], *, root: Path | None = None, exclude: Collection[Inode] = ()) -> Listing:
+def list_files(
+    paths: Sequence[Path],
+    *,
+    root: Path | None = None,
+    exclude: Collection[Inode] = (),
+    cache: Path | None = None,
+) -> Listing:
     """The files themselves; a folder among them stands for all it holds."""
     if not paths:
         raise UserError("no paths were given: name a folder or at least one file")
@@ -79,39 +90,39 @@ def list_files(paths: Sequence[Path], *, root: Path | None = None, exclude: Coll
     below = os.fsencode(top)
     entries: list[Entry] = []
     for path in map(os.fsencode, absolute):
-        entries += _expanded(below, _relative(path, below), exclude)
+        entries += _expanded(below, _relative(path, below), exclude, cache)
     title = str(paths[0]) if len(paths) == 1 else f"the {len(paths)} given paths"
     return Listing(title, top, sorted(entries))
 
 
-def _list_one(source: str, exclude: Collection[Inode]) -> Listing:
+def _list_one(source: str, exclude: Collection[Inode], cache: Path | None) -> Listing:
     path = os.path.abspath(source)
     folder, name = os.path.split(path)
     root = os.fsencode(folder)
     if os.path.isdir(path):
-        return Listing(source, path, walk(os.fsencode(path), exclude=exclude))
+        return Listing(source, path, walk(os.fsencode(path), exclude=exclude, cache=cache))
     if os.path.exists(path):
         if source.lower().endswith(LIST_SUFFIXES):
             return Listing(source, folder, sorted(_listed(root, read_paths(path))))
         if source.lower().endswith(_COMPRESSED):
             raise UserError(f"{source}: compressed archives are not read; unpack it, or make it a plain .tar")
-        return Listing(source, folder, _expanded(root, os.fsencode(name), exclude))
+        return Listing(source, folder, _expanded(root, os.fsencode(name), exclude, cache))
     if is_pattern(source):
         base, wanted = split_pattern(source)
-        return Listing(source, base, find_matches(os.fsencode(base), wanted, exclude))
+        return Listing(source, base, find_matches(os.fsencode(base), wanted, exclude, cache))
     near = difflib.get_close_matches(name, os.listdir(folder) if os.path.isdir(folder) else [], n=1)
     hint = f"did you mean {os.path.join(os.path.dirname(source), near[0])}?" if near else "check the path"
     raise UserError(f"{source}: no such file or folder; {hint}")
 
 
-def _expanded(root: bytes, name: bytes, exclude: Collection[Inode]) -> Iterator[Entry]:
+def _expanded(root: bytes, name: bytes, exclude: Collection[Inode], cache: Path | None) -> Iterator[Entry]:
     path = os.path.join(root, name)
     if os.path.isdir(path):
         prefix = os.path.join(name, b"")
-        for entry in walk(path, exclude=exclude):
+        for entry in walk(path, exclude=exclude, cache=cache):
             yield entry._replace(name=prefix + entry.name, shard=entry.shard and len(prefix) + entry.shard)
     elif is_shard(name):
-        yield from list_members(root, name)
+        yield from list_members(root, name, cache)
     else:
         yield find_entry(root, name)
 

@@ -42,7 +42,7 @@ def open_source(
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
     size = None if image_size is None else stored_size(image_size)
     if isinstance(source, str) and source in BENCHMARKS:
-        found = load_benchmark(source, data_dir, image_size=size, limit=limit)
+        found = load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
         return Opened(found.images, found.labels, found.classes, found.protocol)
     if isinstance(source, str) and not os.path.lexists(source):
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,10 @@ from pathlib import Path
 from concurl.data.aside import written_aside
 from concurl.data.audit import Progress
 from concurl.data.content import DecodeError, read_content
-from concurl.data.entry import Entry
+from concurl.data.entry import Entry, find_entry
 from concurl.data.listing import Listing
-from concurl.data.shards import IMAGE_SUFFIXES
+from concurl.data.shardindex import beside, write_index
+from concurl.data.shards import IMAGE_SUFFIXES, read_members
 from concurl.errors import UserError
 
 MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards
@@ -34,6 +36,8 @@ def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Progress |
         packed = _finished(path, counts)
         if packed is None:
             packed = _write_shard(listing, listing[start : start + per_shard], path)
+            shard = find_entry(os.fsencode(folder), os.fsencode(path.name))
+            write_index(beside(path), shard, read_members(path)[0])  # read back: what a reader would find
             with written_aside(counts) as file:
                 file.write(json.dumps(packed).encode())
         found += packed

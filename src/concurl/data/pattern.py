@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from concurl.data.entry import Entry
 from concurl.data.folder import Inode, walk
@@ -31,10 +32,12 @@ def split_pattern(pattern: str) -> tuple[str, list[str]]:
     return root, wanted
 
 
-def find_matches(root: bytes, wanted: list[str], exclude: Collection[Inode]) -> Iterator[Entry]:
+def find_matches(
+    root: bytes, wanted: list[str], exclude: Collection[Inode], cache: Path | None = None
+) -> Iterator[Entry]:
     """The files that match; of a shard that does, all members."""
     depth = None if "**" in wanted else len(wanted)
-    for entry in walk(root, depth=depth, exclude=exclude):
+    for entry in walk(root, depth=depth, exclude=exclude, cache=cache):
         if _matches(os.fsdecode(entry.name[: entry.shard or None]).split("/"), wanted):
             yield entry
 

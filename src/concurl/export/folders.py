@@ -29,6 +29,10 @@ def export_folders(run: Path, output: Path, *, how: str, names: Path | None = No
     root = _root(run)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
+    if output.resolve().is_relative_to(root.resolve()):
+        raise UserError(
+            f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
+        )
     named = _names(names or run / "names.json", needed=names is not None)
     rows = _rows(run)
     missing = [row["path"] for row in rows if not (root / row["path"]).is_file()]
@@ -86,5 +90,7 @@ def _names(path: Path, needed: bool) -> dict[str, str]:
         return {}
     try:
         return {str(int(k)): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, AttributeError, TypeError, RecursionError):
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None

@@ -31,6 +31,8 @@ class Labeller(nn.Module):
         head = branch.cluster_head if trained.space == "z" else branch.projector
         self.encoder, self.head = copy.deepcopy(branch.encoder), copy.deepcopy(head)
         self.requires_grad_(False)
+        for tensor in (*self.parameters(), *self.buffers()):  # torch.export warns of weights with channels last
+            tensor.data = tensor.data.contiguous()
         self.image_size, self.sobel, self.epsilon = trained.image_size, trained.config.sobel, trained.config.epsilon
         self.register_buffer("centres", trained.centres.double())
         self.register_buffer("scalings", trained.scalings.double())

@@ -6,7 +6,7 @@ others came with it: kernels, and with them roundings, change with the batch's s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from concurl.network.model import Embeddings, Model
 from concurl.views.views import evaluation_view
 
-CHUNK_CPU, CHUNK_GPU = 32, 512
+CHUNK_CPU, CHUNK_GPU = 32, 1024
 
 
 @torch.no_grad()
@@ -28,8 +28,9 @@ def embed(
     image_size: int,
     sobel: bool = False,
     autocast: torch.dtype | None = None,
-) -> Iterator[tuple[Embeddings, Embeddings]]:
-    """(online, target) embeddings in float32, in parts of at most one chunk, in the images' order."""
+    branches: Collection[str] = ("online", "target"),
+) -> Iterator[dict[str, Embeddings]]:
+    """The branches' embeddings in float32, in parts of at most one chunk, in the images' order."""
     device = model.prototypes.device
     chunk = CHUNK_GPU if device.type == "cuda" else CHUNK_CPU
     training = model.training
@@ -42,8 +43,8 @@ def embed(
             x = evaluation_view(x.to(device, non_blocking=True), image_size, sobel)
             x = pad(x, (0, 0, 0, 0, 0, 0, 0, chunk - n)).contiguous(memory_format=torch.channels_last)
             with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
-                online, target = model(x), model.target(x)
-            yield _rows(online, n), _rows(target, n)
+                outputs = {name: model(x) if name == "online" else model.target(x) for name in branches}
+            yield {name: _rows(output, n) for name, output in outputs.items()}
     finally:
         model.train(training)
 

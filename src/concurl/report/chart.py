@@ -63,9 +63,12 @@ def line_chart(
         parts.append(
             Markup('<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
         )
+        late = not any(
+            np.isfinite(line.y[: len(x) // 2]).any() for line in kept
+        )  # then nothing is in the name's way there
         parts.append(
-            Markup('<text class="level-name" x="{}" y="{}" text-anchor="end">{}</text>').format(
-                WIDTH - _RIGHT, round(at - 5, 1), level[0]
+            Markup('<text class="level-name" x="{}" y="{}" text-anchor="{}">{}</text>').format(
+                _LEFT if late else WIDTH - _RIGHT, round(at - 5, 1), "start" if late else "end", level[0]
             )
         )
     pick = _thin(len(x))

@@ -35,7 +35,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
     guess = (f"guessing: ln {k} = {math.log(k):.2f}", math.log(k)) if k > 1 else None
 
     def one(key: str, title: str, note: str, level: tuple[str, float] | None = None) -> Chart | None:
-        return line_chart(key, title, note, x, [Line(title, facts.series(key))], level=level)
+        return line_chart(key, title, note, x, [Line(title, _joined(facts.series(key)))], level=level)
 
     found = [
         one("l1", "BYOL loss, L1", "Two views of an image should predict each other."),
@@ -46,7 +46,13 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
             "Agreement of the ensemble",
             "Mean NMI between the clusterings of two members; the band is one standard deviation.",
             x,
-            [Line("Pairwise NMI", facts.series("diversity_mean"), spread=facts.series("diversity_std"))],
+            [
+                Line(
+                    "Pairwise NMI",
+                    _joined(facts.series("diversity_mean")),
+                    spread=_joined(facts.series("diversity_std")),
+                )
+            ],
             limits=(0.0, 1.0),
         ),
         _sizes(facts, colours),
@@ -75,14 +81,15 @@ def numbers(facts: RunFacts) -> tuple[list[str], list[list[str]]]:
 
 def _scores(facts: RunFacts) -> list[Line]:
     hues = {"acc": "var(--accent)", "nmi": "var(--second)", "ari": "var(--third)"}
-    lines = []
-    for key, hue in hues.items():
-        y = facts.series(key)
-        known = np.isfinite(y)
-        if known.sum() > 1:  # labels may be looked at every few epochs only: join those looks
-            y = np.interp(np.arange(len(y)), np.where(known)[0], y[known], left=math.nan, right=math.nan)
-        lines.append(Line(key.upper(), y, hue))
-    return lines
+    return [Line(key.upper(), _joined(facts.series(key)), hue) for key, hue in hues.items()]
+
+
+def _joined(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Some things are looked at every few epochs only: a line through those looks."""
+    known = np.isfinite(y)
+    if known.sum() < 2:
+        return y
+    return np.interp(np.arange(len(y)), np.where(known)[0], y[known], left=math.nan, right=math.nan)
 
 
 def _sizes(facts: RunFacts, colours: list[str]) -> Chart | None:

@@ -45,6 +45,7 @@ class RunFacts:
     skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
     config: dict[str, Any]
     environment: dict[str, Any]
+    origin: dict[str, Any]  # run.json: recipe, and what was chosen from the images
 
     @property
     def n_clusters(self) -> int:
@@ -82,6 +83,7 @@ class RunFacts:
             skipped=tuple((_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped),
             config=_object(folder / "config.json"),
             environment=_object(folder / "environment.json"),
+            origin=_object(folder / "run.json"),
         )
 
     def series(self, key: str) -> NDArray[np.float64]:

@@ -9,7 +9,10 @@ if ($("canvas")) {
   let width = 1, height = 1, selected = -1, drawn = 0;
 
   // ---- coordinates
-  const side = () => Math.max(1, Math.min(width, height) - 48) * view.scale;
+  // the map lies in the middle of its unit square and seldom fills it: what it fills is fitted to the stage
+  const extent = (values) => Math.max(500, values.reduce((a, b) => Math.max(a, b), 0) - values.reduce((a, b) => Math.min(a, b), 10000)) / 10000;
+  const across = extent(data.x), along = extent(data.y);
+  const side = () => Math.max(1, Math.min((width - 56) / across, (height - 56) / along)) * view.scale;
   const right = (i) => width / 2 + (data.x[i] / 10000 - view.x) * side();
   const down = (i) => height / 2 + (data.y[i] / 10000 - view.y) * side();
 
@@ -102,7 +105,9 @@ if ($("canvas")) {
     for (const [cluster, { x, y }] of thickest()) {
       const name = data.names[cluster];
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
-      const half = ink.measureText(text).width / 2 + 4, left = width / 2 + (x - view.x) * side();
+      const half = ink.measureText(text).width / 2 + 4, middle = width / 2 + (x - view.x) * side();
+      // a name at the edge stays whole; one that was zoomed out of sight stays there
+      const left = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
       let top = height / 2 + (y - view.y) * side() + 4;
       while (written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16)) top += 16;
       written.push({ left, top, half });

@@ -18,9 +18,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from concurl import __version__
+from concurl.clustering.assign import UNSURE
 from concurl.config import Config
 from concurl.data.aside import write_whole
 from concurl.errors import UserError
+from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
 from concurl.report.curves import curves, numbers
 from concurl.report.facts import RunFacts, shown
@@ -108,7 +110,7 @@ def _render(
         colours=css_colours,
         verdict=verdict.judge(facts),
         tiles=_tiles(facts),
-        histogram=histogram(facts.confidence) if np.isfinite(facts.confidence).any() else None,
+        sureness=_sureness(facts),
         cards=cards,
         lenses=gallery.LENSES,
         max_galleries=gallery.MAX_GALLERIES,
@@ -127,6 +129,8 @@ def _render(
         reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
+        recipe=_recipe(facts),
+        chosen=[shown(line).partition(": ") for line in facts.origin.get("chosen") or ()],
         environment=[(shown(key), _plain(value)) for key, value in facts.environment.items()],
         citation=_CITATION,
         css=Markup(_source("page.css")),
@@ -206,9 +210,22 @@ def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
     ]
 
 
+def _sureness(facts: RunFacts) -> tuple[str, Markup] | None:
+    """Agreement, or confidence where there is none, by name and as a histogram."""
+    for name, values, low in (("agreement", facts.agreement, UNSURE), ("confidence", facts.confidence, 0.0)):
+        if np.isfinite(values).any():
+            return name, histogram(values, name, low)
+    return None
+
+
+def _recipe(facts: RunFacts) -> str:
+    name = facts.origin.get("recipe")
+    return name if name in RECIPES else ""
+
+
 def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
-    """Name, value, and whether the value differs from the default."""
-    defaults = dataclasses.asdict(Config())
+    """Name, value, and whether the value differs from the run's recipe (from the default where none is known)."""
+    defaults = dataclasses.asdict(recipe(_recipe(facts)) if _recipe(facts) else Config())
     return [(shown(k), _plain(v), k in defaults and defaults[k] != v) for k, v in facts.config.items()]
 
 

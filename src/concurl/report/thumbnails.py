@@ -41,7 +41,12 @@ def singles(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> dict[int, str
         lambda s: float(np.mean([len(_webp(_picture(images[row], s))) for row in sample])) * len(rows),
         GALLERY_BUDGET,
     )
-    return {int(row): _uri(_webp(_picture(images[row], side))) for row in rows}
+    return {int(row): small(images[row], side) for row in rows}
+
+
+def small(image: NDArray[np.uint8], side: int) -> str:
+    """One image (3, H, W) as a data URI."""
+    return _uri(_webp(_picture(image, side)))
 
 
 def sheets(

@@ -1,10 +1,15 @@
-"""Batch norm over the batch of all ranks: torch's own on GPUs; on CPUs, where torch's refuses, a small one."""
+"""Batch norm over the batch of all ranks: torch's own where NCCL joins GPUs; elsewhere a small one that all-reduces.
+
+Torch's refuses to run on CPUs. With gloo (CPUs, or processes that share a GPU) the small one asks for no more than
+all_reduce, which gloo does for tensors on any device.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -16,8 +21,8 @@ def synchronise(model: nn.Module, world: World) -> None:
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm):
-                gpu = child.weight.device.type == "cuda"
-                setattr(parent, name, _like(child, nn.SyncBatchNorm if gpu else AllReduceBatchNorm))
+                nccl = child.weight.is_cuda and "nccl" in dist.get_backend()
+                setattr(parent, name, _like(child, nn.SyncBatchNorm if nccl else AllReduceBatchNorm))
     for module in model.modules():
         if isinstance(module, AllReduceBatchNorm):
             module.world = world
@@ -42,7 +47,8 @@ class AllReduceBatchNorm(_BatchNorm):
         # Deviations from the mean and not the mean of squares: the latter loses digits where the mean is large.
         centred = wide - mean.view(shape)
         variance = _sum(centred.square().sum(others), self.world) / count
-        self._follow(mean.detach(), variance.detach() * count / (count - 1))
+        if self.track_running_stats:
+            self._follow(mean.detach(), variance.detach() * count / (count - 1))
         scale = self.weight * torch.rsqrt(variance + self.eps)
         return (centred * scale.view(shape) + self.bias.view(shape)).to(x.dtype)
 

@@ -28,6 +28,7 @@ class Arithmetic:
         )
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if half else "highest")
+            torch.backends.cudnn.allow_tf32 = half  # who asks for float32 gets all its digits
             torch.backends.cudnn.benchmark = half
         return cls(device, torch.bfloat16 if half else None, config.compile)
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from concurl.data.store import default_folder
+from concurl.network.encoder import ResNet
+from concurl.network.model import Model
 from concurl.training.step import Step
 
 log = logging.getLogger("concurl")
@@ -15,34 +23,83 @@ log = logging.getLogger("concurl")
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
 """(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
 
+MOST_FORMS = 64  # of one block: seven shapes in a ResNet, each with and without gradients
 WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
 
 
 class CompiledStep:
-    """A Step whose views and losses, forward and backward, torch.compile has fused; plain again if that fails."""
+    """A Step whose pieces, forward and backward, torch.compile has fused; plain again if that fails.
+
+    The networks are compiled block by block: equal blocks share one piece of code, so a ResNet-34 is ready as soon as a
+    ResNet-18. The pieces are in place during a step only; other passes (other shapes, evaluation) stay plain.
+    """
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self._plain: tuple[object, object] | None = (step.views, step.losses)
         self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
-        step.views = torch.compile(step.views, dynamic=False)
-        step.losses = torch.compile(step.losses, dynamic=False)  # type: ignore[method-assign]
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
+        if torch.cuda.is_available():
+            _start_compilers()
+        places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
+        places += [(block, "forward") for block in blocks(step.model)]
+        self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        if self._plain is None or clustering in self._proven:
-            return self.step(images, ids, number, settings, clustering)
         try:
-            losses = self.step(images, ids, number, settings, clustering)
+            with self._in_place():
+                losses = self.step(images, ids, number, settings, clustering)
             self._proven.add(clustering)
             return losses
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers fail in many classes, forward and backward
+            if clustering in self._proven or not self._compiled:
+                raise
             log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
-            self.step.views, self.step.losses = self._plain  # type: ignore[assignment, method-assign]
-            self._plain = None
+            self._compiled.clear()
             self.step.optimizer.zero_grad()
             return self.step(images, ids, number, settings, clustering)
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        plain = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._compiled]
+        for owner, name, compiled in self._compiled:
+            object.__setattr__(owner, name, compiled)
+        try:
+            yield
+        finally:
+            for owner, name, before in plain:
+                object.__delattr__(owner, name) if before is None else object.__setattr__(owner, name, before)
+
+
+def _start_compilers() -> None:
+    """torch's compiling processes, deaf to SIGTERM from birth; they end with this process.
+
+    A signal to a whole group (a scheduler's, `timeout`'s) would kill them, and the step that we mean to finish and
+    save would wait for them for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # only there may handlers be set
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.warm_pool()
+    except (ImportError, AttributeError):
+        log.debug("this torch starts its compiling processes in another way")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def blocks(model: Model) -> Iterator[nn.Module]:
+    """The pieces of the networks that are compiled on their own."""
+    for branch in (model.online, model.target):
+        encoder = branch.encoder
+        yield from (encoder.stem, *encoder.stages) if isinstance(encoder, ResNet) else (encoder,)
+        yield branch.projector
+        yield branch.cluster_head
+    yield model.predictor
 
 
 class CapturedStep:

@@ -1,4 +1,4 @@
-"""Out of memory: told in one line, with the batch size that would probably fit."""
+"""Out of memory: told in one line, with the part of the batch that would probably fit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from concurl.config import Config
@@ -28,26 +29,31 @@ def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
         if not _tells_of_memory(error):
             raise
         _let_go(error)
-    size = fitting_batch(config, device)
+    size = fitting_part(config, device)
     remedy = (
-        f"--batch-size {size} would probably fit"
+        f"--micro-batch {size} would probably fit, and leaves the batch and its codes as they are"
         if size >= 2
-        else "not even the smallest batch would fit: take a smaller --encoder or --image-size"
+        else "not even the smallest part would fit: take a smaller --encoder or --image-size"
     )
-    raise RunError(f"out of memory on {device} with batch_size={config.batch_size}: {remedy}; nothing saved is lost")
+    tried = f"batch_size={config.batch_size}"
+    if config.micro_batch is not None:
+        tried += f" and micro_batch={config.micro_batch}"
+    raise RunError(f"out of memory on {device} with {tried}: {remedy}; nothing saved is lost")
 
 
-def fitting_batch(config: Config, device: torch.device) -> int:
-    """The largest power of two, below the batch size that failed, whose step should fit into what is free."""
+def fitting_part(config: Config, device: torch.device) -> int:
+    """The largest power of two, below the part (or batch) that failed, that should fit into what is free."""
     assert config.batch_size is not None
+    failed = min(config.batch_size, config.micro_batch or config.batch_size)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(device)[0]
     else:
         free = free_host_memory()
-    wanted = free / max(1.0, _OVERHEAD * _bytes_per_image(config))
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    wanted = ranks * free / max(1.0, _OVERHEAD * _bytes_per_image(config))
     size = 1
-    while size * 2 <= min(wanted, config.batch_size // 2):
+    while size * 2 <= min(wanted, failed // 2):
         size *= 2
     return size
 

@@ -35,9 +35,8 @@ class Monitor:
         """The outputs of the online and of the target branch for these images."""
         c = self.config
         assert c.image_size is not None, "settle the config first"
-        parts = embed(model, self.images[ids], image_size=c.image_size, sobel=c.sobel, autocast=self.autocast)
-        online, target = zip(*parts, strict=True)
-        return _joined(online), _joined(target)
+        parts = list(embed(model, self.images[ids], image_size=c.image_size, sobel=c.sobel, autocast=self.autocast))
+        return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
         c = self.config
@@ -59,7 +58,7 @@ class Monitor:
         return seen
 
 
-def _joined(parts: tuple[Embeddings, ...]) -> Embeddings:
+def _joined(parts: list[Embeddings]) -> Embeddings:
     y, v, z, w = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
     assert y is not None and v is not None and z is not None
     return Embeddings(y, v, z, w)

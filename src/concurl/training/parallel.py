@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from concurl.training.accumulate import AccumulatedStep
 from concurl.training.step import Step
 
 
@@ -16,6 +17,8 @@ def distribute_step(step: Step) -> None:
     joined = DistributedDataParallel(_Losses(step), find_unused_parameters=True)
     joined.broadcast_buffers = False  # batch norm's statistics are equal on all ranks as it is
     step.losses = joined  # type: ignore[method-assign]
+    if isinstance(step, AccumulatedStep):
+        step.not_yet = joined.no_sync
 
 
 class _Losses(nn.Module):

@@ -23,6 +23,7 @@ from concurl.objective.ensemble import draw_transforms
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
+from concurl.training.accumulate import AccumulatedStep, count_parts
 from concurl.training.batchnorm import synchronise
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
@@ -63,6 +64,7 @@ class Trainer:
         assert config.batch_size is not None and config.epochs is not None, "settle the config first"
         self.config, self.folder, self.world = config, folder, world or World()
         self.local_batch = self.world.local(config.batch_size)
+        self.parts = count_parts(config.batch_size, config.micro_batch, self.world.size)
         self.arithmetic = Arithmetic.of(config)
         device = self.arithmetic.device
         self.feed = make_feed(images, device)
@@ -86,18 +88,7 @@ class Trainer:
         self.seconds = 0.0  # of training, over all sittings
         self._note = ""  # the last epoch's loss and speed, for the progress line
 
-        self.take_step = self._fast_form(
-            Step(
-                config,
-                self.model,
-                self.optimizer,
-                self.A,
-                self.queue,
-                views or PresetViews(config),
-                self.arithmetic.autocast,
-                self.world,
-            )
-        )
+        self.take_step = self._fast_form(self._step(views or PresetViews(config)))
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
         self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config, strict=strict)
@@ -129,7 +120,7 @@ class Trainer:
         numbers = torch.arange(first, end, device=device)
         started = time.monotonic()
 
-        order = self.world.share(order, c.batch_size)
+        order = self.world.share(order, c.batch_size // self.parts)  # any number of ranks sees the same parts
         for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._start_clustering()
@@ -270,6 +261,11 @@ class Trainer:
 
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
+
+    def _step(self, views: Views) -> Step:
+        c, autocast = self.config, self.arithmetic.autocast
+        pieces = (c, self.model, self.optimizer, self.A, self.queue, views, autocast, self.world)
+        return Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
 
     def _fast_form(self, step: Step) -> TakeStep:
         if self.world.size > 1:
