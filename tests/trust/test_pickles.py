@@ -26,7 +26,7 @@ RUN = (
 ).split()
 CACHE = ["cache/concurl/*.npy", "cache/concurl/*.jsonl"]
 PARTS = ["parts/part-1-of-2.json", "parts/part-1-of-2.csv"]
-SHARDS = ["shards/.shards.json", "shards/.shard-000000.json", "shards/shard-000000.tar"]
+SHARDS = [f"shards/{name}" for name in (".shards.json", ".shard-000000.json", ".shard-*.index", "shard-000000.tar")]
 CIFAR = ["data/cifar-10-batches-py/data_batch_1"]
 # Each verb, and what it may come to read.
 VERBS: dict[str, tuple[list[str], list[str]]] = {
@@ -43,7 +43,7 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "audit": (["audit", "photos", "--quiet"], ["photos/*.png"]),
     "audit of a list": (["audit", "list.txt", "--quiet"], ["list.txt"]),
     "audit of a csv": (["audit", "list.csv", "--quiet"], ["list.csv"]),
-    "audit of shards": (["audit", "shards", "--quiet"], SHARDS[-1:]),
+    "audit of shards": (["audit", "shards", "--quiet"], SHARDS[2:]),
     "pack": (["pack", "photos", "-o", "shards"], SHARDS),
     "fit": (["fit", "cifar10", "--data-dir", "data", "-o", "other", "--quiet"], CIFAR),
 }
@@ -176,6 +176,14 @@ def test_an_array_with_a_header_too_deep(here: Path) -> None:
             plant(pattern, content)
             code, said = answer(VERBS["report"][0])
             assert (code, "Traceback" in said) == (wanted, False), said
+
+
+@pytest.mark.parametrize("pattern", ["shards/.shard-*.index", "shards/.shard-000000.json", "parts/part-1-of-2.json"])
+def test_json_too_deep(pattern: str, here: Path) -> None:
+    plant(pattern, b"[" * 100_000)
+    verb = "merge" if "part" in pattern else "audit of shards" if "index" in pattern else "pack"
+    code, said = answer(VERBS[verb][0])
+    assert (code, said.count("\n")) in ((0, 1), (0, 0), (2, 1)), said
 
 
 def test_a_forged_csv_writes_nothing_outside(
