@@ -36,6 +36,18 @@ def test_a_packed_source_reads_as_the_source_itself(photos, tmp_path, capsys):
     assert np.array_equal(found.images, want.images)
 
 
+def test_a_list_of_files_elsewhere_stays_in_its_archive(photos, tmp_path):
+    """The shard's own reader, like any careful one, takes no name that leads out of it."""
+    (tmp_path / "lists").mkdir()
+    names = ["../photos/b/1.png", str(photos / "2.png"), "../photos/b/../4.png"]
+    (tmp_path / "lists" / "some.txt").write_text("\n".join(names))
+    found = packing.pack(list_source(tmp_path / "lists" / "some.txt"), tmp_path / "shards", per_shard=9)
+    assert found == {"packed": 3}, found
+    read = read_source(tmp_path / "shards", 12, cache=tmp_path / "cache", workers=0)
+    assert read.skipped == []
+    assert sorted(name[-5:] for name in read.names) == ["1.png", "2.png", "4.png"]
+
+
 def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
     listing = list_source(photos)
     whole = packing.pack(listing, tmp_path / "whole", per_shard=3)

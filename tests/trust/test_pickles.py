@@ -26,7 +26,7 @@ RUN = (
 ).split()
 CACHE = ["cache/concurl/*.npy", "cache/concurl/*.jsonl"]
 PARTS = ["parts/part-1-of-2.json", "parts/part-1-of-2.csv"]
-SHARDS = ["shards/.shards.json", "shards/.shard-000000.json", "shards/shard-000000.tar"]
+SHARDS = [f"shards/{name}" for name in (".shards.json", ".shard-000000.json", ".shard-*.index", "shard-000000.tar")]
 CIFAR = ["data/cifar-10-batches-py/data_batch_1"]
 # Each verb, and what it may come to read.
 VERBS: dict[str, tuple[list[str], list[str]]] = {
@@ -43,11 +43,14 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "audit": (["audit", "photos", "--quiet"], ["photos/*.png"]),
     "audit of a list": (["audit", "list.txt", "--quiet"], ["list.txt"]),
     "audit of a csv": (["audit", "list.csv", "--quiet"], ["list.csv"]),
-    "audit of shards": (["audit", "shards", "--quiet"], SHARDS[-1:]),
+    "audit of shards": (["audit", "shards", "--quiet"], SHARDS[2:]),
     "pack": (["pack", "photos", "-o", "shards"], SHARDS),
     "fit": (["fit", "cifar10", "--data-dir", "data", "-o", "other", "--quiet"], CIFAR),
 }
-CASES = [(verb, pattern) for verb, (_, patterns) in VERBS.items() for pattern in patterns]
+READERS: dict[str, list[str]] = {}  # file -> the verbs that may read it
+for _verb, (_, _patterns) in VERBS.items():
+    for _pattern in _patterns:
+        READERS.setdefault(_pattern, []).append(_verb)
 KEPT = ["run", "cache", "parts", "shards", "photos", "labels.csv", "list.txt", "list.csv", "data"]
 
 
@@ -143,24 +146,24 @@ def peak_memory() -> int:
 
 
 def test_pickles_under_every_name_we_read(here: Path) -> None:
-    several, seen, some = Counter(pattern for _, pattern in CASES), Counter[str](), []
-    for verb, pattern in CASES:  # what several verbs read is tried with every other one of them
-        seen[pattern] += 1
-        if several[pattern] == 1 or (seen[pattern] + len(pattern)) % 2:
-            some.append((verb, pattern))
-    assert {pattern for _, pattern in some} == set(several)
-    print(torture(here, ((verb, pattern, NAMES[i % len(NAMES)]) for i, (verb, pattern) in enumerate(some))))
+    """With every other verb of those that read it."""
+    pairs = [(v, pattern) for i, (pattern, verbs) in enumerate(READERS.items()) for v in verbs[i % len(verbs[:2]) :: 2]]
+    assert {pattern for _, pattern in pairs} == READERS.keys()
+    print(torture(here, ((*pair, NAMES[i % len(NAMES)]) for i, pair in enumerate(pairs))))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_pickles_under_every_name_we_read(here: Path) -> None:
+    """Each under each name, read by the verbs in turn: so each verb meets each name several times, too."""
     before = peak_memory()
-    tally = torture(here, ((verb, pattern, name) for name in NAMES for verb, pattern in CASES))
+    cases = [
+        (verbs[i % len(verbs)], pattern, name) for i, name in enumerate(NAMES) for pattern, verbs in READERS.items()
+    ]
+    assert len({(verb, pattern) for verb, pattern, _ in cases}) == sum(map(len, READERS.values()))
+    tally = torture(here, iter(cases))
     grown = (peak_memory() - before) / 2**20
-    print(
-        f"{len(NAMES)} pickles, {len(CASES)} pairs of a file and a verb: {dict(tally)}; memory grew by {grown:.0f} MiB"
-    )
+    print(f"{len(NAMES)} pickles under {len(READERS)} names: {dict(tally)}; memory grew by {grown:.0f} MiB")
     assert grown < 500
 
 
@@ -173,6 +176,14 @@ def test_an_array_with_a_header_too_deep(here: Path) -> None:
             plant(pattern, content)
             code, said = answer(VERBS["report"][0])
             assert (code, "Traceback" in said) == (wanted, False), said
+
+
+@pytest.mark.parametrize("pattern", ["shards/.shard-*.index", "shards/.shard-000000.json", "parts/part-1-of-2.json"])
+def test_json_too_deep(pattern: str, here: Path) -> None:
+    plant(pattern, b"[" * 100_000)
+    verb = "merge" if "part" in pattern else "audit of shards" if "index" in pattern else "pack"
+    code, said = answer(VERBS[verb][0])
+    assert (code, said.count("\n")) in ((0, 1), (0, 0), (2, 1)), said
 
 
 def test_a_forged_csv_writes_nothing_outside(

@@ -27,6 +27,7 @@ from concurl.objective.sinkhorn import streaming_scalings
 
 Floats = NDArray[np.float32]
 UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
+FETCH = 32  # chunks whose embeddings are fetched from the device at once
 BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
 
 
@@ -98,21 +99,35 @@ def embeddings(
     trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
-    parts: dict[str, list[Tensor]] = {name: [] for name in {trained.space, *branches}}
-    owner = {name: "target" if name.endswith("_xi") else "online" for name in parts}
-    for outputs in embed(
-        trained.model,
-        images,
-        image_size=trained.image_size,
-        sobel=trained.config.sobel,
-        autocast=trained.autocast,
-        branches=set(owner.values()),  # a label needs one of the two
+    owner = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
+    fetched: dict[str, list[Tensor]] = {name: [] for name in owner}
+    waiting: dict[str, list[Tensor]] = {name: [] for name in owner}
+
+    def fetch() -> None:
+        for name, parts in waiting.items():
+            if parts:
+                fetched[name].append(torch.cat(parts).cpu())
+                parts.clear()
+
+    for count, outputs in enumerate(
+        embed(
+            trained.model,
+            images,
+            image_size=trained.image_size,
+            sobel=trained.config.sobel,
+            autocast=trained.autocast,
+            branches=set(owner.values()),  # a label needs one of the two
+        ),
+        start=1,
     ):
-        for name, got in parts.items():
-            got.append(getattr(outputs[owner[name]], name[0]).cpu())
+        for name, parts in waiting.items():
+            parts.append(getattr(outputs[owner[name]], name[0]))
+        if count % FETCH == 0:  # each time the device stands still
+            fetch()
+    fetch()
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
-    whole = {name: torch.cat(got) for name, got in parts.items()}
+    whole = {name: torch.cat(parts) for name, parts in fetched.items()}
     return normalize(whole[trained.space], dim=1), {name: whole[name].numpy() for name in branches}
 
 

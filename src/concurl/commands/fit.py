@@ -108,15 +108,15 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
     config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
     about["root"] = opened.images.facts.get("root")
-    if len(opened.images) < FEW * config.n_clusters:
-        log.warning(
-            "%d images for %d clusters are few: below some dozens for each, expect little",
-            len(opened.images),
-            config.n_clusters,
-        )
     with run.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             run.write_start(folder, config, about, opened.images.skipped)
+            if len(opened.images) < FEW * config.n_clusters:
+                log.warning(
+                    "%d images for %d clusters are few: below some dozens for each, expect little",
+                    len(opened.images),
+                    config.n_clusters,
+                )
         _train(world, given, opened, config, about, resume=False)
     return 0
 

@@ -68,11 +68,19 @@ def _write_shard(listing: Listing, entries: list[Entry], path: Path) -> Counter[
             except DecodeError as error:
                 found[error.status] += 1
                 continue
-            member = tarfile.TarInfo(entry.text.lstrip("/"))
+            member = tarfile.TarInfo(_member(entry, listing.root))
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
             found["packed"] += 1
     return found
+
+
+def _member(entry: Entry, root: str) -> str:
+    """The name in the archive: it must not lead out of it, or no careful reader would take it."""
+    name = entry.text
+    if ".." in name.split("/"):  # a list may name files beside its own folder
+        name = os.path.normpath(os.path.join(root, name))
+    return name.lstrip("/")
 
 
 def _claim(folder: Path, listing: Listing, per_shard: int) -> None:

@@ -54,7 +54,7 @@ def read_index(path: Path, shard: Entry) -> Iterator[Member] | None:
             return None
         count = int(np.frombuffer(rest, "<i8", 1)[0])
         numbers = np.frombuffer(rest, "<i8", 4 * count, offset=8).reshape(-1, 4)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     names = rest[8 + numbers.nbytes :]
     return _members(numbers.tolist(), names) if _sound(numbers, names, shard) else None
