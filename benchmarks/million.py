@@ -132,7 +132,7 @@ def fit(shards: str, cache: str, folder: str, device: str) -> None:
     run.train(trainer, images.names, resume=False)
     say("train ends", loss=trainer.metrics.rows[-1]["loss"])
     say("label begins")
-    run.conclude(trainer, images, None, begun)
+    run.conclude(trainer, images, None, begun, embedded=run.embed(trainer, images.images, scored=False))
     say("label ends")
 
 

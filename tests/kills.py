@@ -36,6 +36,7 @@ OPTIONS = {
     "monitor-images": 8,
     "device": "cpu",
 }
+SAID = Path("torchrun.log")  # in the current folder
 TINY = [*(f"--{name}={value}" for name, value in OPTIONS.items()), "--quiet", "--no-report"]
 
 
@@ -49,14 +50,16 @@ def make_photos(folder: Path) -> Path:
     return folder
 
 
-def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen[str]:
+def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "concurl", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with SAID.open("wb") as said:  # and not a pipe: nobody reads it meanwhile, and a full one holds torchrun up
+        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
 
-def finished(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate()
+def finished(process: subprocess.Popen[bytes]) -> str:
+    process.wait()
+    said = SAID.read_text(errors="replace")
     assert process.returncode == 0, said[-3000:]
     return said
 
@@ -74,32 +77,37 @@ def newest_step(folder: str) -> int:
     return int(found[-1].name.removeprefix("step-")) if found else -1
 
 
-def children(process: subprocess.Popen[str]) -> list[int]:
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    """Those that still live."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == process.pid:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process.pid and state != "Z":
                 found.append(int(path.parent.name))
     return found
 
 
-def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, seed: int) -> list[int]:
-    """Run under torchrun and kill one rank `kills` times, each time after the run has got on a little.
+def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, last: int, seed: int) -> list[int]:
+    """Run under torchrun and kill one rank `kills` times, at random moments of the first four fifths of `last` steps.
 
     The steps of the newest checkpoint at each kill.
     """
     rng = random.Random(seed)
+    moments = sorted(rng.randrange(int(0.8 * last)) for _ in range(kills))
     process = torchrun(ranks, *command, restarts=kills)
     steps: list[int] = []
     try:
         while process.poll() is None and len(steps) < kills:
             time.sleep(0.02)
             newest = newest_step(folder)
-            if newest > (steps[-1] if steps else -1) and (workers := children(process)):
+            if newest > max([moments[len(steps)], *steps[-1:]]):
                 time.sleep(rng.random() / 5)
-                os.kill(rng.choice(workers), signal.SIGKILL)
-                steps.append(newest)
-        assert len(steps) == kills, process.communicate()[0][-3000:]
+                workers = children(process)
+                if len(workers) == ranks:  # fewer: torchrun is still clearing up after the last kill
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    steps.append(newest)
+        assert len(steps) == kills, SAID.read_text(errors="replace")[-3000:]
         finished(process)
         return steps
     finally:
@@ -111,7 +119,8 @@ def compare(photos: Path, *, ranks: int, kills: int, epochs: int) -> list[int]:
     """A calm run and a killed one, in the current folder: the same weights and the same losses, to the last bit."""
     fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", str(epochs), "--checkpoint-minutes", "0"]
     finished(torchrun(ranks, *fit, "-o", "calm"))
-    steps = killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, seed=ranks)
+    last = newest_step("calm")
+    steps = killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, last=last, seed=ranks)
     assert weights("killed") == weights("calm")
     assert losses("killed") == losses("calm")
     return steps
@@ -121,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=1500)
+    parser.add_argument("--epochs", type=int, default=1000)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     begun = time.monotonic()

@@ -83,5 +83,5 @@ def _meant(word: str) -> str:
         return f"; did you mean concurl fit {word} -k 10 -o runs/{os.path.basename(os.path.abspath(word))}?"
     if word.startswith("-"):
         return "; the verb comes first"
-    near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower())]
+    near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower(), "")]
     return f"; did you mean {near[0]}?" if near[0] else ""

@@ -21,10 +21,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 import concurl
-from concurl.clustering.assign import BRANCHES, UNSURE, Assignment, assign, finish
+from concurl.clustering.assign import (
+    BRANCHES,
+    UNSURE,
+    Assignment,
+    Floats,
+    assign,
+    assign_embeddings,
+    balanced,
+    embeddings,
+    unfinished,
+)
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole, written_aside
@@ -43,9 +53,10 @@ from concurl.training.trainer import Trainer
 log = logging.getLogger("concurl")
 
 BAD_BATCH = "nan-batch.txt"
-# Predictions are made in these blocks, however they are shared out: an image's last digits may hang on its place in
-# the matrices, and so its place is always the same.
-BLOCK = 512
+# Images are embedded in these blocks, however they are shared out: an image's last digits may hang on its place in the
+# matrices, and so its place is always the same. Whole chunks of the network's (see embed.py): a part of one costs as much.
+BLOCK = 1024
+Embedded = tuple[Tensor, dict[str, Floats]]
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
 
@@ -107,7 +118,8 @@ def fit(
             config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
         )
     train(trainer, images.names, resume=resume)
-    return conclude(trainer, images, labels, begun)
+    embedded = embed(trainer, images.images, scored=labels is not None)
+    return conclude(trainer, images, labels, begun, embedded=embedded)
 
 
 def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
@@ -119,22 +131,35 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
         trainer.fit()
 
 
+def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embedded:
+    """Unit embeddings, and what scores want besides: each process embeds its share, the first gets them all."""
+    config, arithmetic, world = trainer.config, trainer.arithmetic, trainer.world
+    branches = tuple(b for b in BRANCHES if b != "z") if scored else ()
+    draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
+    stretches = world.stretches(len(images), BLOCK)
+    mine = stretches[world.rank]
+    with memory_errors_told(config, arithmetic.device):
+        x, kept = embeddings(draft, images[mine.start : mine.stop], branches=branches)
+        rest = {name: world.collect(torch.from_numpy(kept[name]), stretches).numpy() for name in branches if mine}
+        return world.collect(x, stretches), rest
+
+
 def conclude(
     trainer: Trainer,
     images: ImageSet,
     labels: NDArray[np.int64] | None,
     begun: float,
     *,
-    trained_on: NDArray[np.uint8] | None = None,  # None: all of them
+    embedded: Embedded,
+    trained_on: NDArray[np.int64] | None = None,  # None: all of them
 ) -> Result:
     """The part of `fit` that one process does alone: strike the balance, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
-    branches = () if labels is None else tuple(b for b in BRANCHES if b != "z")  # only scores want them
-    seen = images.images if trained_on is None else trained_on
     with memory_errors_told(config, arithmetic.device):
-        trained, assignment = finish(config, trainer.model, trainer.A, seen, arithmetic.autocast, branches=branches)
-        if trained_on is not None:
-            assignment = assign(trained, images.images, branches=branches)
+        x, kept = embedded
+        draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
+        trained = balanced(draft, x if trained_on is None else x[torch.from_numpy(trained_on)])
+        assignment = assign_embeddings(trained, x, kept)
     scores = None
     if labels is not None:
         found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=arithmetic.device)

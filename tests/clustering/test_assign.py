@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from concurl.clustering.assign import BRANCHES, Assignment, assign, assign_embeddings, embeddings, finish
+from concurl.clustering.assign import (
+    BRANCHES,
+    Assignment,
+    assign,
+    assign_embeddings,
+    balanced,
+    embeddings,
+    unfinished,
+)
 from concurl.clustering.evaluate import partitions
 from concurl.network.embed import embed
 from concurl.network.model import Model
@@ -35,6 +43,14 @@ def transforms(config, seed=0):
     return draw_transforms(config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, seed)
 
 
+def finish(config, model, A, images):
+    """As a run does it: embed all images, strike the balance over them, label them."""
+    draft = unfinished(config, model, A, None)
+    x, kept = embeddings(draft, images, branches=BRANCHES[:3] + BRANCHES[4:])
+    trained = balanced(draft, x)
+    return trained, assign_embeddings(trained, x, kept)
+
+
 @pytest.fixture(scope="module")
 def images():
     """Pictures in a few colours, so that there is something to tell apart."""
@@ -46,7 +62,7 @@ def images():
 @pytest.fixture(scope="module")
 def finished(tiny, images):
     config = tiny()
-    return finish(config, make_model(config), transforms(config), images, None)
+    return finish(config, make_model(config), transforms(config), images)
 
 
 def random_model(config, dim=8):
@@ -168,7 +184,7 @@ def test_branches_are_what_their_names_say(finished, images):
 def test_byol_alone_is_clustered_by_kmeans_on_v_xi(tiny, images, projector_dim):
     config = tiny(beta=0.0, gamma=0.0, projector_dim=projector_dim)
     A = transforms(config)
-    trained, whole = finish(config, make_model(config), A, images, None)
+    trained, whole = finish(config, make_model(config), A, images)
     assert trained.space == "v_xi"
     v_xi = normalize(branch_values(trained.model, images)["v_xi"], dim=1)
     centres, labels = spherical_kmeans(v_xi, 4, seed=config.seed)
@@ -192,7 +208,7 @@ def test_finish_leaves_the_model_as_it_was(tiny, images):
     config = tiny()
     model = make_model(config).train()
     before = {name: t.clone() for name, t in model.state_dict().items()}
-    finish(config, model, transforms(config), images[:20], None)
+    finish(config, model, transforms(config), images[:20])
     assert model.training
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 

@@ -213,4 +213,4 @@ def test_1_000_good_and_200_others(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = fitted(tmp_path, monkeypatch, 1_000, 200, *QUICK.split())
     page = (run / "report.html").read_text()
     for status in ("truncated", "empty", "too small", "too large", "not an image", "duplicate", "unreadable"):
-        assert f"<td>{status}</td>" in page
+        assert f'<td role="cell">{status}</td>' in page

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from concurl import run
 from concurl.config import Config
 from concurl.data.batches import epoch_order
 from concurl.errors import RunError, UserError
@@ -63,6 +64,20 @@ def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, mon
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     assert World.join() == World(1, 2)
     assert taken == {"device": chosen, "backend": backend}
+
+
+def test_a_lost_rank_is_told_in_one_line():
+    def fail(world, words):
+        with world.loss_told():
+            raise RuntimeError(words)
+
+    with pytest.raises(RunError, match="rank 1 stops, as another process"):
+        fail(World(1, 2), "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:45711.")
+    with pytest.raises(RunError, match="rank 0 stops"):
+        fail(World(0, 2), "NCCL error: remote process exited or there was a network error")
+    for world, words in ((ALONE, "Connection closed by peer"), (World(1, 2), "mat1 and mat2 shapes")):
+        with pytest.raises(RuntimeError, match=words):
+            fail(world, words)
 
 
 # ---- codes ----------------------------------------------------------------------------------------------------
@@ -262,6 +277,44 @@ def test_ranks_that_differ_are_found_at_the_checkpoint(config, tmp_path):
     found = in_ranks(2, disturbed, tmp_path, config.replace(epochs=1, cluster_start=0.0), tmp_path)
     assert all("rank 1 differ from those of rank 0" in message for message in found)
     assert not checkpoints(tmp_path / "checkpoints")
+
+
+# ---- the closing pass -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("n", [0, 1, 29, 30, 31, 95, 1000])
+def test_stretches_are_whole_blocks_and_leave_nothing_out(n, size):
+    found = World(0, size).stretches(n, 10)
+    assert [i for stretch in found for i in stretch] == list(range(n))
+    assert len(found) == size
+    if n < 10 * size:
+        assert len(found[0]) == n
+    else:
+        assert all(len(stretch) >= 10 and stretch.start % 10 == 0 for stretch in found)
+
+
+def embedded_by_rank(world: World, config: Config):
+    """(images that this rank embedded, what it holds in the end)."""
+    run.BLOCK = 32
+    seen = []
+    own = run.embeddings
+    run.embeddings = lambda draft, images, **how: seen.append(len(images)) or own(draft, images, **how)
+    x, kept = run.embed(Trainer(config, pictures(), world=world), pictures(), scored=True)
+    return seen, x.numpy(), kept
+
+
+@pytest.mark.parametrize(("size", "shares"), [(2, [64, 36]), pytest.param(4, [100, 0, 0, 0], marks=pytest.mark.slow)])
+def test_each_rank_embeds_its_share_when_training_closes(size, shares, config, tmp_path):
+    """Four ranks would need 128 images to have a block of 32 each: with 100 the first does it alone."""
+    (want,), found = (in_ranks(n, embedded_by_rank, tmp_path / str(n), config) for n in (1, size))
+    assert [rank[0] for rank in found] == [[n] for n in shares]
+    _, x, kept = found[0]
+    assert x.shape == (100, 12)
+    np.testing.assert_array_equal(x, want[1])
+    assert kept.keys() == want[2].keys() != set()
+    for name in kept:
+        np.testing.assert_array_equal(kept[name], want[2][name])
 
 
 # ---- the network ----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from concurl.objective.sinkhorn import streaming_scalings
 
 Floats = NDArray[np.float32]
 UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
+FETCH = 32  # chunks whose embeddings are fetched from the device at once
 BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
 
 
@@ -61,24 +62,19 @@ class Assignment:
         return top[:, -1] - top[:, -2]
 
 
-def finish(
-    config: Config,
-    model: Model,
-    A: Tensor,
-    images: NDArray[np.uint8],
-    autocast: torch.dtype | None,
-    *,
-    branches: tuple[str, ...] = BRANCHES[:3] + BRANCHES[4:],  # all but z, which is always there
-) -> tuple[TrainedModel, Assignment]:
-    """Close a training: strike the balance over the whole set (or run k-means, for BYOL alone) and label it.
-
-    Holds 4 (dim + 2K) bytes an image, and 4 per dimension of each of the `branches` (see BRANCHES).
-    """
+def unfinished(config: Config, model: Model, A: Tensor, autocast: torch.dtype | None) -> TrainedModel:
+    """A model that embeds, and does not label yet."""
     space: Literal["z", "v_xi"] = "z" if config.clusters else "v_xi"
-    K = config.n_clusters
-    draft = TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(K), autocast)
-    x, kept = embeddings(draft, images, branches=branches)
-    if space == "z":
+    return TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(config.n_clusters), autocast)
+
+
+def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
+    """Close a training: strike the balance over all images it saw (or run k-means, for BYOL alone).
+
+    x: their unit embeddings (N, dim).
+    """
+    config, model, A, K = draft.config, draft.model, draft.A, draft.config.n_clusters
+    if draft.space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
         # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
         u = streaming_scalings(
@@ -90,8 +86,7 @@ def finish(
         if x.shape[1] != config.embedding_dim:  # the members see v_xi, which may have another dimension than z
             dim = min(config.projection_dim, x.shape[1])
             A = draw_transforms(config.transforms, config.n_transforms, x.shape[1], dim, config.seed)
-    trained = dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
-    return trained, assign_embeddings(trained, x, kept)
+    return dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
 
 
 def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:
@@ -104,21 +99,35 @@ def embeddings(
     trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
-    parts: dict[str, list[Tensor]] = {name: [] for name in {trained.space, *branches}}
-    owner = {name: "target" if name.endswith("_xi") else "online" for name in parts}
-    for outputs in embed(
-        trained.model,
-        images,
-        image_size=trained.image_size,
-        sobel=trained.config.sobel,
-        autocast=trained.autocast,
-        branches=set(owner.values()),  # a label needs one of the two
+    owner = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
+    fetched: dict[str, list[Tensor]] = {name: [] for name in owner}
+    waiting: dict[str, list[Tensor]] = {name: [] for name in owner}
+
+    def fetch() -> None:
+        for name, parts in waiting.items():
+            if parts:
+                fetched[name].append(torch.cat(parts).cpu())
+                parts.clear()
+
+    for count, outputs in enumerate(
+        embed(
+            trained.model,
+            images,
+            image_size=trained.image_size,
+            sobel=trained.config.sobel,
+            autocast=trained.autocast,
+            branches=set(owner.values()),  # a label needs one of the two
+        ),
+        start=1,
     ):
-        for name, got in parts.items():
-            got.append(getattr(outputs[owner[name]], name[0]).cpu())
+        for name, parts in waiting.items():
+            parts.append(getattr(outputs[owner[name]], name[0]))
+        if count % FETCH == 0:  # each time the device stands still
+            fetch()
+    fetch()
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
-    whole = {name: torch.cat(got) for name, got in parts.items()}
+    whole = {name: torch.cat(parts) for name, parts in fetched.items()}
     return normalize(whole[trained.space], dim=1), {name: whole[name].numpy() for name in branches}
 
 

@@ -108,15 +108,15 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
     config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
     about["root"] = opened.images.facts.get("root")
-    if len(opened.images) < FEW * config.n_clusters:
-        log.warning(
-            "%d images for %d clusters are few: below some dozens for each, expect little",
-            len(opened.images),
-            config.n_clusters,
-        )
     with run.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             run.write_start(folder, config, about, opened.images.skipped)
+            if len(opened.images) < FEW * config.n_clusters:
+                log.warning(
+                    "%d images for %d clusters are few: below some dozens for each, expect little",
+                    len(opened.images),
+                    config.n_clusters,
+                )
         _train(world, given, opened, config, about, resume=False)
     return 0
 
@@ -154,10 +154,12 @@ def _train(
     folder: Path = given.output
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
-    run.train(trainer, names, resume=resume)
-    world.leave()
+    with world.loss_told():
+        run.train(trainer, names, resume=resume)
+        embedded = run.embed(trainer, opened.images.images, scored=labels is not None)
+        world.leave()
     if world.leads:
-        result = run.conclude(trainer, opened.images, opened.labels, begun, trained_on=None if ids is None else seen)
+        result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
         _finish(folder, opened, result, not given.no_report)
 
 

@@ -7,6 +7,7 @@ others came with it: kernels, and with them roundings, change with the batch's s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -36,17 +37,34 @@ def embed(
     training = model.training
     model.eval()
     try:
-        for start in range(0, len(images), chunk):
-            part = images[start : start + chunk]
-            x = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+        for x in _parts(images, chunk, device):
             n = len(x)
-            x = evaluation_view(x.to(device, non_blocking=True), image_size, sobel)
+            x = evaluation_view(x, image_size, sobel)
             x = pad(x, (0, 0, 0, 0, 0, 0, 0, chunk - n)).contiguous(memory_format=torch.channels_last)
             with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
                 outputs = {name: model(x) if name == "online" else model.target(x) for name in branches}
             yield {name: _rows(output, n) for name, output in outputs.items()}
     finally:
         model.train(training)
+
+
+def _parts(images: NDArray[np.uint8] | Tensor, size: int, device: torch.device) -> Iterator[Tensor]:
+    """Consecutive parts on the device; for a GPU the next one is read and pinned while this one is computed."""
+
+    def read(start: int) -> Tensor:
+        part = images[start : start + size]
+        if isinstance(part, Tensor):
+            return part
+        held = torch.empty(part.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        held.numpy()[:] = part
+        return held
+
+    with ThreadPoolExecutor(1) as reader:
+        following: Future[Tensor] | None = None
+        for start in range(0, len(images), size):
+            part = read(start) if following is None else following.result()
+            following = reader.submit(read, start + size) if device.type == "cuda" else None
+            yield part.to(device, non_blocking=True)
 
 
 def _rows(embeddings: Embeddings, n: int) -> Embeddings:

@@ -196,7 +196,9 @@ def _members(facts: RunFacts) -> Check | None:
             "The ensemble is divided",
             f"The clusterings of two members share an NMI of only {nmi:.2f}. Train longer.",
         )
-    return Check("good", "The ensemble agrees", f"The clusterings of two members share an NMI of {nmi:.2f}.")
+    return Check(
+        "good", "The members agree with each other", f"The clusterings of two members share an NMI of {nmi:.2f}."
+    )
 
 
 def _spread(facts: RunFacts) -> Check | None:

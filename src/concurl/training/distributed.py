@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,6 +18,10 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from concurl.errors import RunError, UserError
+
+_LOST = re.compile(
+    "by peer|remote (worker|process)|broken pipe|socket closed", re.IGNORECASE
+)  # gloo's words, and NCCL's
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,21 @@ class World:
             dist.barrier()
             dist.destroy_process_group()
 
+    @contextmanager
+    def loss_told(self) -> Iterator[None]:
+        """Where a rank dies, the others cannot go on: each says so in one line, and torchrun may start them again."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not _LOST.search(str(error)):
+                raise
+        else:
+            return
+        raise RunError(
+            f"rank {self.rank} stops, as another process of the run has ended; torchrun starts all of them again from "
+            "the last checkpoint, as often as --max-restarts allows"
+        )
+
     @property
     def leads(self) -> bool:
         return self.rank == 0
@@ -71,6 +93,13 @@ class World:
         local = self.local(batch_size)
         return order.view(-1, batch_size)[:, self.rank * local : (self.rank + 1) * local].flatten()
 
+    def stretches(self, n: int, block: int) -> list[range]:
+        """n rows in one run of whole blocks for each rank; all of them for rank 0 where there is not a block for each."""
+        if n < self.size * block:
+            return [range(n)] + [range(n, n)] * (self.size - 1)
+        cuts = [-(-n // block) * rank // self.size * block for rank in range(self.size)] + [n]
+        return [range(first, end) for first, end in pairwise(cuts)]
+
     # ---- what goes over the network ---------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
@@ -93,6 +122,20 @@ class World:
         parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(self.size)]
         dist.all_gather(parts, rows.contiguous())
         return torch.cat(parts)
+
+    def collect(self, rows: Tensor, stretches: list[range]) -> Tensor:
+        """For rank 0 the rows of all ranks, from the host's memory; the others are left with their own."""
+        if self.size == 1 or not stretches[self.rank]:
+            return rows
+        if not self.leads:
+            dist.send(rows.contiguous(), dst=0)
+            return rows
+        whole = rows.new_empty(stretches[-1].stop, *rows.shape[1:])
+        whole[: len(rows)] = rows
+        for rank, stretch in enumerate(stretches):
+            if rank and stretch:
+                dist.recv(whole[stretch.start : stretch.stop], src=rank)
+        return whole
 
     def broadcast(self, *tensors: Tensor) -> None:
         """Overwrite the tensors with rank 0's."""
