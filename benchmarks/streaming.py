@@ -22,7 +22,7 @@ from torch import Tensor
 
 from concurl.objective.sinkhorn import sinkhorn, streaming_scalings
 
-PART = 4_096  # as in fit; larger parts, fresh from the system every time, take thrice as long
+PART = 4_096  # as in fit; larger parts took longer, and more memory
 
 
 def draw(path: Path, images: int, clusters: int) -> None:
