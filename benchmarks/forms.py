@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,8 @@ class Ceiling(Step):
 class Peer(Step):
     """The same step with a Python loop over the transformations."""
 
-    def losses(self, x1: Tensor, x2: Tensor, now: Any, clustering: bool) -> Tensor:
-        c = self.config
+    def losses(self, views: Sequence[Tensor], now: Any, clustering: bool, known: Any = None) -> Tensor:
+        c, (x1, x2) = self.config, views
         (_, _, z1, w1), (_, _, z2, w2) = self.model(x1), self.model(x2)
         with torch.no_grad():
             v1, v2 = self.model.target(x1).v, self.model.target(x2).v

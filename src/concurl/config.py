@@ -88,6 +88,8 @@ class Config:
     """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
     blur_kernel: int | None = None
     """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
+    n_views: int = 2
+    """Views of each image and step. The paper: two. Of more, every pair counts, each as the paper's two."""
     solarise: float = 0.0
     """Probability of solarising view 2. The paper: 0."""
     sobel: bool = False
@@ -191,6 +193,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "image_size": (8, 1024),
     "crop_min": (0.001, 1),
     "blur_kernel": (0, 255),
+    "n_views": (2, 16),
     "solarise": (0, 1),
     "epochs": (1, 1_000_000),
     "batch_size": (2, 1_000_000),

@@ -26,13 +26,13 @@ def make_step(config, queue_size=0, autocast=None):
         for parameter in model.target.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     A = draw_transforms(config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, 0)
-    queue = EmbeddingQueue(queue_size, config.embedding_dim)
+    queue = EmbeddingQueue(queue_size, config.embedding_dim, config.n_views)
     if queue_size:
         queue.fill(normalize(torch.randn(50, config.embedding_dim) + 1, dim=1))
 
     def views(images, ids, number):  # each image's views follow from pixels, id and step
         x = images.float() / 255 + 0.01 * ids.view(-1, 1, 1, 1) + 0.1 * number
-        return x, x.flip(3) * 0.9
+        return (x, x.flip(3) * 0.9, x.flip(2) * 0.8)[: config.n_views]
 
     return Step(config, model, make_optimizer(config, model), A, queue, views, autocast)
 
@@ -90,7 +90,7 @@ def test_loss_is_equation_7(tiny, name, kind):
     step = make_step(config)
     x1, x2 = step.views(*batch(), torch.tensor(0))
     want = plain_losses(step, x1, x2)
-    loss, *parts = step.losses(x1, x2, settings(config), config.clusters).tolist()
+    loss, *parts = step.losses((x1, x2), settings(config), config.clusters).tolist()
     for part, weight, expected in zip(parts, weights, want, strict=True):
         assert part == pytest.approx(expected if weight else 0, rel=1e-4)
     assert loss == pytest.approx(sum(weight * part for weight, part in zip(weights, want, strict=True)), rel=1e-4)
@@ -101,13 +101,13 @@ def test_the_schedules_weights_are_the_ones_used(tiny):
     step = make_step(config)
     x1, x2 = step.views(*batch(), torch.tensor(0))
     now = settings(config, alpha=0.3, beta=2.0, gamma=0.7)
-    loss, l1, l2, l3 = step.losses(x1, x2, now, True).tolist()
+    loss, l1, l2, l3 = step.losses((x1, x2), now, True).tolist()
     assert loss == pytest.approx(0.3 * l1 + 2 * l2 + 0.7 * l3, rel=1e-5)
 
 
 def gradients(step, config, clustering):
     x1, x2 = step.views(*batch(), torch.tensor(0))
-    step.losses(x1, x2, settings(config), clustering)[0].backward()
+    step.losses((x1, x2), settings(config), clustering)[0].backward()
     return {name: p.grad for name, p in step.model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
 
 
@@ -133,7 +133,7 @@ def test_before_clustering_only_l1_acts(tiny):
     step = make_step(config, queue_size=20)
     x1, x2 = step.views(*batch(), torch.tensor(0))
     before = step.queue.entries.clone()
-    loss, l1, l2, l3 = step.losses(x1, x2, settings(config), False).tolist()
+    loss, l1, l2, l3 = step.losses((x1, x2), settings(config), False).tolist()
     assert loss == l1 > 0
     assert l2 == l3 == 0
     assert torch.equal(step.queue.entries, before)
@@ -149,6 +149,23 @@ def test_soft_clustering_alone_cannot_wait(tiny):
     make_step(config)(*batch(), torch.tensor(0), schedule.table(0, 1)[0], schedule.cluster_step == 0)
 
 
+def test_of_three_views_every_pair_counts_as_the_papers_two(tiny):
+    """From one pass over the three: batch norm would see other batches in a pass over two."""
+    config = tiny(n_views=3)
+    step, pair = make_step(config, queue_size=8), make_step(tiny(), queue_size=8)
+    views = step.views(*batch(), torch.tensor(0))
+    online, target = (branch(torch.cat(views)) for branch in (step.model, step.model.target))
+    parts = []
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        rows = torch.cat([torch.arange(B) + a * B, torch.arange(B) + b * B])
+        pair.queue.load_state_dict({"entries": step.queue.entries[[a, b]], "position": step.queue.position})
+        of_two = [type(e)(*(None if t is None else t[rows] for t in e)) for e in (online, target)]
+        parts.append(pair.objective(*of_two, settings(config), True))
+    assert len(views) == 3
+    torch.testing.assert_close(step.objective(online, target, settings(config), True), torch.stack(parts).mean(0))
+    assert step(*batch(), torch.tensor(0), torch.stack(settings(config)), True).isfinite().all()
+
+
 # ---- the codes ---------------------------------------------------------------------------------------------
 
 
@@ -159,7 +176,7 @@ def test_codes_come_from_the_branch_asked_for(tiny):
         step = make_step(config)
         x1, x2 = step.views(*batch(), torch.tensor(0))
         want = plain_losses(step, x1, x2, branch)
-        found[branch] = step.losses(x1, x2, settings(config), True)[2:].tolist()
+        found[branch] = step.losses((x1, x2), settings(config), True)[2:].tolist()
         assert found[branch] == pytest.approx(want[1:], rel=1e-4)
     assert abs(found["online"][0] - found["target"][0]) > 1e-3
 
@@ -171,9 +188,9 @@ def test_the_queue_joins_the_balance_and_then_takes_the_batch(tiny):
     want = plain_losses(step, x1, x2)
     z1, z2 = normalize(copy.deepcopy(step.model)(torch.cat([x1, x2])).z.detach(), dim=1).chunk(2)
     old = step.queue.entries.clone()
-    found = step.losses(x1, x2, settings(config), True)[2:].tolist()
+    found = step.losses((x1, x2), settings(config), True)[2:].tolist()
     assert found == pytest.approx(want[1:], rel=1e-4)
-    assert abs(found[0] - without.losses(x1, x2, settings(config), True)[2].item()) > 1e-3
+    assert abs(found[0] - without.losses((x1, x2), settings(config), True)[2].item()) > 1e-3
     torch.testing.assert_close(step.queue.entries[:, :B], torch.stack([z1, z2]), rtol=1e-4, atol=1e-5)
     assert torch.equal(step.queue.entries[:, B:], old[:, B:])
 
@@ -207,7 +224,7 @@ def test_one_step_of_sgd_by_hand(tiny):
     rate, number = 0.05, torch.tensor(3)
     twin = copy.deepcopy(step.model)
     probe = Step(config, twin, step.optimizer, step.A, EmbeddingQueue(0, 8), step.views, None)
-    losses = probe.losses(*step.views(images, ids, number), settings(config), True)
+    losses = probe.losses(step.views(images, ids, number), settings(config), True)
     losses[0].backward()
     took = step(images, ids, number, torch.stack(list(settings(config, learning_rate=rate))), True)
     assert not took.requires_grad
@@ -248,7 +265,7 @@ def test_autocast_keeps_the_losses_in_float32(tiny):
     config = tiny()
     half, full = make_step(config, autocast=torch.bfloat16), make_step(config)
     x1, x2 = full.views(*batch(), torch.tensor(0))
-    a, b = (step.losses(x1, x2, settings(config), True) for step in (half, full))
+    a, b = (step.losses((x1, x2), settings(config), True) for step in (half, full))
     assert a.dtype == torch.float32
     assert not torch.equal(a, b)
     torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)

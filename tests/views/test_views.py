@@ -37,6 +37,15 @@ def test_shapes_and_units(preset, shape):
     assert torch.equal(x1, x2) == (preset == "none")
 
 
+def test_more_views_leave_the_first_two_as_they_are():
+    x, ids = images(), torch.arange(8)
+    two, four = views()(x, ids, STEP), views(n_views=4)(x, ids, STEP)
+    assert len(four) == 4
+    assert all(torch.equal(a, b) for a, b in zip(two, four, strict=False))
+    for other in four[:2]:
+        assert all(((view - other).abs().amax((1, 2, 3)) > 1e-2).all() for view in four[2:])
+
+
 def test_sobel_has_two_channels():
     made = views(sobel=True)
     x1, x2 = made(images(), torch.arange(8), STEP)

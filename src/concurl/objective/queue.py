@@ -16,10 +16,10 @@ class EmbeddingQueue(nn.Module):
     entries: Tensor
     position: Tensor
 
-    def __init__(self, size: int, dim: int) -> None:
+    def __init__(self, size: int, dim: int, n_views: int = 2) -> None:
         super().__init__()
         self.size = size
-        self.register_buffer("entries", torch.zeros(2, size, dim))
+        self.register_buffer("entries", torch.zeros(n_views, size, dim))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
@@ -33,11 +33,11 @@ class EmbeddingQueue(nn.Module):
         return torch.cat([z, self.entries[view][part]]) if self.size else z
 
     @torch.no_grad()
-    def push(self, z1: Tensor, z2: Tensor) -> None:
-        """Replace the oldest entries; all on the device, so that a step can be captured as one graph."""
+    def push(self, *z: Tensor) -> None:
+        """Replace the oldest entries of each view; all on the device, so that a step can be captured as one graph."""
         if not self.size:
             return
-        n = min(len(z1), self.size)
-        rows = (self.position + torch.arange(n, device=z1.device)) % self.size
-        self.entries.index_copy_(1, rows, torch.stack([z1[-n:], z2[-n:]]).to(self.entries.dtype))
+        n = min(len(z[0]), self.size)
+        rows = (self.position + torch.arange(n, device=z[0].device)) % self.size
+        self.entries.index_copy_(1, rows, torch.stack([view[-n:] for view in z]).to(self.entries.dtype))
         self.position.add_(n).remainder_(self.size)

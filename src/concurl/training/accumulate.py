@@ -10,7 +10,7 @@ outcome is that of the whole batch, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from concurl.network.model import Embeddings
 from concurl.training.schedule import Settings
-from concurl.training.step import Known, Step, both_views
+from concurl.training.step import Known, Step, joined
 
 
 class AccumulatedStep(Step):
@@ -32,25 +32,25 @@ class AccumulatedStep(Step):
         self.not_yet: Callable[[], AbstractContextManager[None]] = nullcontext
         """Within it a backward pass leaves the gradients with its rank: more are to come (see parallel.py)."""
 
-    def descend(self, x1: Tensor, x2: Tensor, now: Settings, clustering: bool) -> Tensor:
-        views = list(zip(x1.chunk(self.parts), x2.chunk(self.parts), strict=True))
-        known = self.known(views, clustering)
-        total = torch.zeros(4, device=x1.device)
-        for number, (part, found) in enumerate(zip(views, known, strict=True), start=1):
+    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+        parts = list(zip(*(view.chunk(self.parts) for view in views), strict=True))
+        known = self.known(parts, clustering)
+        total = torch.zeros(4, device=views[0].device)
+        for number, (part, found) in enumerate(zip(parts, known, strict=True), start=1):
             with self.not_yet() if number < self.parts else nullcontext():
-                losses = self.losses(*part, now, clustering, found) / self.parts
+                losses = self.losses(part, now, clustering, found) / self.parts
                 losses[0].backward()  # type: ignore[no-untyped-call]
             total += losses.detach()
         return total
 
     @torch.no_grad()
-    def known(self, views: list[tuple[Tensor, Tensor]], clustering: bool) -> list[Known]:
+    def known(self, parts: list[tuple[Tensor, ...]], clustering: bool) -> list[Known]:
         """What each part's losses need: its target, and its share of the whole batch's codes."""
         online_codes = clustering and self.config.codes_from == "online"
         targets: list[Embeddings | None] = []
-        z: list[Tensor] = []  # of both views, which the codes are made from
-        for part in views:
-            x = both_views(*part)
+        z: list[Tensor] = []  # of all views, which the codes are made from
+        for part in parts:
+            x = joined(part)
             with self.arithmetic(x.device):
                 target = self.target(x)
                 if online_codes:
@@ -62,9 +62,8 @@ class AccumulatedStep(Step):
             targets.append(target)
         if not clustering:
             return [Known(target, None) for target in targets]
-        z1, z2 = (torch.cat(view) for view in zip(*(both.chunk(2) for both in z), strict=True))
-        q1, q2 = self.codes(z1, z2)
-        codes = zip(q1.chunk(self.parts), q2.chunk(self.parts), strict=True)
+        views = (torch.cat(view) for view in zip(*(part.chunk(self.config.n_views) for part in z), strict=True))
+        codes = zip(*(q.chunk(self.parts) for q in self.codes(*views)), strict=True)
         return [Known(target, q) for target, q in zip(targets, codes, strict=True)]
 
     def whole(self, z: Tensor) -> Tensor:

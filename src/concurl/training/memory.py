@@ -78,7 +78,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _bytes_per_image(config: Config) -> float:
-    """What the backward pass keeps of the two views of an image; counted on shapes alone, so it takes no memory."""
+    """What the backward pass keeps of the views of an image; counted on shapes alone, so it takes no memory."""
     kept: dict[int, Tensor] = {}
 
     def count(tensor: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def _bytes_per_image(config: Config) -> float:
     assert config.image_size is not None
     with torch.device("meta"):
         model = Model(config)
-        x = torch.zeros(2 * images, 2 if config.sobel else 3, config.image_size, config.image_size)
+        x = torch.zeros(config.n_views * images, 2 if config.sobel else 3, config.image_size, config.image_size)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(x)
     weights = {id(weight) for weight in model.parameters()}

@@ -1,8 +1,9 @@
-"""One step of training: two views, both branches, three losses, one update, one move of the target."""
+"""One step of training: two views (or more), both branches, three losses, one update, one move of the target."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -19,8 +20,8 @@ from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
 
-Views = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> x1, x2 float (B, C, S, S)"""
+Views = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
+"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> x1, x2 float (B, C, S, S), or n_views of them"""
 
 
 class Known(NamedTuple):
@@ -58,25 +59,24 @@ class Step:
         On several ranks each brings its share of the batch; weights, codes and losses are those of the whole.
         """
         now = Settings(*settings)
-        x1, x2 = self.views(images, ids, number)
-        losses = self.descend(x1, x2, now, clustering)
+        losses = self.descend(self.views(images, ids, number), now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.update_target(now.tau_b)  # type: ignore[arg-type]
         return self.world.mean(losses)
 
-    def descend(self, x1: Tensor, x2: Tensor, now: Settings, clustering: bool) -> Tensor:
+    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
         """The losses; their gradients are then in the parameters."""
-        losses = self.losses(x1, x2, now, clustering)
+        losses = self.losses(views, now, clustering)
         losses[0].backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
-    def losses(self, x1: Tensor, x2: Tensor, now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
+    def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
         """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
-        x = both_views(x1, x2)
+        x = joined(views)
         with self.arithmetic(x.device):
-            # NOTE: both views go through in one pass, so batch norm sees the statistics of both together.
+            # NOTE: all views go through in one pass, so batch norm sees the statistics of all together.
             online: Embeddings = self.model(x)
             if known is None:
                 known = Known(self.target(x), None)
@@ -88,32 +88,40 @@ class Step:
         target: Embeddings,
         now: Settings,
         clustering: bool,
-        codes: tuple[Tensor, Tensor] | None = None,
+        codes: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """The losses from what the two branches made of both views, the first view's rows before the second's."""
+        """The losses from what the two branches made of the views, the first view's rows before the second's.
+
+        NOTE: the paper has two views. Of more, every pair counts, each as the paper's two.
+        """
         c = self.config
         l1 = l2 = l3 = torch.zeros((), device=online.z.device)
         if c.alpha > 0:
             assert online.w is not None
-            l1 = byol_loss(*online.w.chunk(2), *target.v.chunk(2))  # eq. 2
+            w, v = online.w.chunk(c.n_views), target.v.chunk(c.n_views)
+            l1 = self.over_pairs(lambda a, b: byol_loss(w[a], w[b], v[a], v[b]))  # eq. 2
         if clustering:
             C = self.model.prototypes
-            z1, z2 = online.z.float().chunk(2)
+            z = online.z.float().chunk(c.n_views)
             coded = online if c.codes_from == "online" else target
-            q1, q2 = codes or self.codes(*coded.z.float().chunk(2))  # eq. 4
+            q = codes or self.codes(*coded.z.float().chunk(c.n_views))  # eq. 4
             if c.beta > 0:
-                log_p1, log_p2 = log_assignments(z1, C, c.tau), log_assignments(z2, C, c.tau)  # eq. 3
-                l2 = swapped_loss(log_p1, log_p2, q1, q2)  # eq. 5
+                log_p = [log_assignments(view, C, c.tau) for view in z]  # eq. 3
+                l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], q[a], q[b]))  # eq. 5
             if c.gamma > 0:
-                log_pm1 = ensemble_log_assignments(z1, C, self.A, c.tau)  # (M, B, K)
-                log_pm2 = ensemble_log_assignments(z2, C, self.A, c.tau)
-                l3 = swapped_loss(log_pm1, log_pm2, q1, q2)  # eq. 6, mean over M
+                log_pm = [ensemble_log_assignments(view, C, self.A, c.tau) for view in z]  # (M, B, K) each
+                l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], q[a], q[b]))  # eq. 6, mean over M
         loss = now.alpha * l1 + now.beta * l2 + now.gamma * l3  # eq. 7
         return torch.stack([loss, l1, l2, l3])
 
+    def over_pairs(self, loss: Callable[[int, int], Tensor]) -> Tensor:
+        """The mean of a loss over all pairs of views."""
+        pairs = [loss(a, b) for a, b in combinations(range(self.config.n_views), 2)]
+        return sum(pairs[1:], pairs[0]) / len(pairs)
+
     @torch.no_grad()
     def target(self, x: Tensor) -> Embeddings | None:
-        """The target's embeddings of both views, if any loss looks at them."""
+        """The target's embeddings of all views, if any loss looks at them."""
         used = self.config.alpha > 0 or self.config.codes_from == "target"
         return self.model.target(x) if used else None
 
@@ -121,31 +129,31 @@ class Step:
         return torch.autocast(device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     @torch.no_grad()
-    def codes(self, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        """q of both views (B, K), each view balanced on its own over all ranks, with its queue if there is one.
+    def codes(self, *z: Tensor) -> list[Tensor]:
+        """q of the views (B, K), each view balanced on its own over all ranks, with its queue if there is one.
 
         NOTE: eq. 4 writes C and Z without bars; as in SwAV, and as in eq. 3, both are normalised here.
         """
-        c, B = self.config, len(z1)
+        c, B = self.config, len(z[0])
         C = normalize(self.model.prototypes, dim=1)
-        z1, z2 = normalize(z1, dim=1), normalize(z2, dim=1)
-        q1, q2 = (
+        unit = [normalize(view, dim=1) for view in z]
+        q = [
             sinkhorn(
-                self.queue.extended(z, view, self.world.part) @ C.t(),
+                self.queue.extended(view, number, self.world.part) @ C.t(),
                 c.epsilon,
                 c.sinkhorn_iterations,
                 log_reduce=self.world.log_reduce,
             )[0][:B]
-            for view, z in enumerate((z1, z2))
-        )
+            for number, view in enumerate(unit)
+        ]
         if self.queue.size:
-            self.queue.push(self.whole(z1), self.whole(z2))
-        return q1, q2
+            self.queue.push(*(self.whole(view) for view in unit))
+        return q
 
     def whole(self, z: Tensor) -> Tensor:
         """The rows of all ranks, in the batch's order: so the queue is the same on any number of them."""
         return self.world.gather(z)
 
 
-def both_views(x1: Tensor, x2: Tensor) -> Tensor:
-    return torch.cat([x1, x2]).contiguous(memory_format=torch.channels_last)  # faster on GPUs and CPUs alike
+def joined(views: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(views)).contiguous(memory_format=torch.channels_last)  # faster on GPUs and CPUs alike

@@ -1,4 +1,4 @@
-"""Two random views of a batch, and the one view that is not random."""
+"""Two (or more) random views of a batch, and the one view that is not random."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from concurl.views.presets import view_specs
 
 
 class Views:
-    """`views(images, ids, step)`: two views of a uint8 batch, by nothing but seed, step and id.
+    """`views(images, ids, step)`: n_views of a uint8 batch, by nothing but seed, step and id.
 
     It holds no tensors, waits for nothing, and goes through torch.compile(fullgraph=True) as it is.
     """
 
     def __init__(self, config: Config) -> None:
-        self.specs = view_specs(config)
+        pair = view_specs(config)
+        self.specs = tuple(pair[view % 2] for view in range(config.n_views))  # the first kind and the second in turn
         self.seed = config.seed
 
     @property
     def channels(self) -> int:
         return 2 if self.specs[0].sobel else 3
 
-    def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, Tensor]:
-        """uint8 (B, 3, H, W), int64 (B,), int64 () -> two of float32 (B, channels, S, S)."""
+    def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, ...]:
+        """uint8 (B, 3, H, W), int64 (B,), int64 () -> n_views of float32 (B, channels, S, S)."""
         # an autocast around the training step would round the pixels to bfloat16 in the matrix products
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
             x = augment.from_uint8(images)
-            x1, x2 = (
+            return tuple(
                 random_view(x, spec, dice(self.seed, step, ids, view, COLUMNS)) for view, spec in enumerate(self.specs)
             )
-        return x1, x2
 
 
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
