@@ -61,7 +61,7 @@ def judge(facts: RunFacts) -> Verdict:
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
     headline = f"{_count(n, 'image')} in {_count(k, 'cluster')}"
-    return Verdict(headline, (*_how_sure(facts), *_sizes(facts), _health(state, checks)), state, checks)
+    return Verdict(headline, (*_how_sure(facts, _losses(facts)), *_sizes(facts), _health(state, checks)), state, checks)
 
 
 def percent(share: float) -> str:
@@ -83,13 +83,16 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def _how_sure(facts: RunFacts) -> list[str]:
+def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     agreement, confidence = _mean(facts.agreement), _mean(facts.confidence)
     basis = confidence if math.isnan(agreement) else agreement
     if math.isnan(basis):
         return ["Nothing in the folder says how sure the labels are."]
     word = next(word for least, word in SURE if basis >= least)
-    if math.isnan(agreement):
+    if losses is not None and losses.state != "good" and not math.isnan(agreement):
+        # Members can agree on clusters that mean little: then their agreement is a figure, and no praise.
+        first = f"On average {percent(agreement)} of the ensemble's members agree with the label of an image."
+    elif math.isnan(agreement):
         first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
     else:
         first = (
