@@ -11,9 +11,15 @@ import gzip
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
 READOUTS = ("codes", "p", "vote", "kmeans_v_xi")
+SCORES = {
+    *(f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")),
+    "diversity_mean",
+    "diversity_std",
+}
 COLUMNS = [
     "name", "date", "data", "protocol", "recipe", "seed", "epochs", "minutes", "hardware", "torch", "commit",
     *(f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")),
@@ -21,27 +27,47 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def row_of(run: Path, name: str, date: str, protocol: str, commit: str) -> dict[str, object]:
+def row_of(run: Path, name: str, date: str, protocol: str) -> dict[str, Any]:
     """Everything a row says, read from the run's own files."""
     config, about, environment, summary = (
         json.loads((run / f"{file}.json").read_text()) for file in ("config", "run", "environment", "summary")
     )
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "name": name, "date": date, "data": about["source"], "protocol": protocol, "recipe": about["recipe"],
         "seed": config["seed"], "epochs": config["epochs"], "minutes": summary["minutes"],
-        "hardware": environment["device"], "torch": environment["torch"], "commit": commit,
-        "diversity_mean": _short(last.get("diversity_mean")), "diversity_std": _short(last.get("diversity_std")),
+        "hardware": environment["device"], "torch": environment["torch"],
+        "diversity_mean": last.get("diversity_mean"), "diversity_std": last.get("diversity_std"),
         "command": environment["command"],
     }  # fmt: skip
     for readout in READOUTS:
         for metric, value in (summary["scores"] or {}).get(readout, {}).items():
-            row[f"{readout}_{metric}"] = _short(value)
+            row[f"{readout}_{metric}"] = value
     return row
 
 
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def known(results: Path, table: str) -> dict[str, dict[str, str]]:
+    """The rows of a table by their names."""
+    path = results / f"{table}.csv"
+    return {row["name"]: row for row in csv.DictReader(path.open(newline=""))} if path.exists() else {}
+
+
+def keep(results: Path, table: str, row: dict[str, Any], metrics: bytes) -> None:
+    """Add a row, or replace the one of that name, and put its metrics beside the table."""
+    rows = known(results, table)
+    rows.pop(row["name"], None)
+    short = {key: f"{value:.4f}" if isinstance(value, float) and key in SCORES else value for key, value in row.items()}
+    rows[row["name"]] = {"commit": _commit(), **short}
+    (results / "metrics").mkdir(parents=True, exist_ok=True)
+    with (results / f"{table}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows.values())
+    (results / "metrics" / f"{row['name']}.jsonl.gz").write_bytes(gzip.compress(metrics, mtime=0))
+
+
+def _commit() -> str:
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 def main() -> None:
@@ -52,20 +78,9 @@ def main() -> None:
     parser.add_argument("--date", required=True, help="YYYY-MM-DD")
     parser.add_argument("--protocol", default="", help="in words: splits, number of images, resolution")
     given = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    row = row_of(given.run, given.name, given.date, given.protocol, commit)
-    path = RESULTS / f"{given.table}.csv"
-    rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
-    rows = [old for old in rows if old["name"] != given.name] + [{key: str(value) for key, value in row.items()}]
-    RESULTS.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    (RESULTS / "metrics").mkdir(exist_ok=True)
-    target = RESULTS / "metrics" / f"{given.name}.jsonl.gz"
-    target.write_bytes(gzip.compress((given.run / "metrics.jsonl").read_bytes(), mtime=0))
-    print(f"{path}: {given.name}; {target}")
+    row = row_of(given.run, given.name, given.date, given.protocol)
+    keep(RESULTS, given.table, row, (given.run / "metrics.jsonl").read_bytes())
+    print(f"{RESULTS / given.table}.csv: {given.name}")
 
 
 if __name__ == "__main__":
