@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import metrics
 from scipy.stats import spearmanr
+
+from figures import metrics
 
 
 def signs(last: dict[str, Any]) -> dict[str, float]:
