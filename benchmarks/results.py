@@ -81,9 +81,9 @@ def main() -> None:
     lines += [
         "## Diversity of the ensemble",
         "",
-        "Mean and deviation of the pairwise NMI of the members' partitions over the epochs since clustering began, from the runs'",
-        "own metrics (`python benchmarks/figures.py`). It rises towards 1 in every run, as in the paper's figure; with the consensus",
-        "loss it starts higher and ends higher. (BYOL comes first here, so the members start from features that are formed.)",
+        "Mean and deviation of the pairwise NMI of the members' partitions over the epochs since clustering began, from the",
+        "runs' own metrics (`python benchmarks/figures.py`). It rises towards 1 in every run, as in the paper's figure; with the",
+        "consensus loss it starts and ends higher. (BYOL comes first here: the members start from features that are formed.)",
         "",
         "![Diversity over epochs](figures/diversity.svg)",
         "",

@@ -22,7 +22,7 @@ MIX_1 = 0x7FEB352D
 MIX_2 = 0x846CA68B - 2**32
 
 
-def dice(seed: int, step: Tensor | int, ids: Tensor, view: int, n: int) -> Tensor:
+def dice(seed: int, step: Tensor | int, ids: Tensor, view: Tensor | int, n: int) -> Tensor:
     """Uniform numbers in [0, 1), float32 (B, n): row b belongs to image ids[b], whatever the other rows are.
 
     Only the lowest 32 bits of each word count. Under torch.compile pass `step` as a 0-dim int64 tensor.

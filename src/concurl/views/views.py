@@ -15,26 +15,32 @@ from concurl.views.presets import view_specs
 class Views:
     """`views(images, ids, step)`: n_views of a uint8 batch, by nothing but seed, step and id.
 
-    It holds no tensors, waits for nothing, and goes through torch.compile(fullgraph=True) as it is.
+    It holds no tensors, waits for nothing, and goes through torch.compile(fullgraph=True, dynamic=False) as it is.
     """
 
     def __init__(self, config: Config) -> None:
-        pair = view_specs(config)
-        self.specs = tuple(pair[view % 2] for view in range(config.n_views))  # the first kind and the second in turn
         self.seed = config.seed
+        one, other = view_specs(config)
+        n = config.n_views
+        # The two kinds in turn; where there is no blur they are one.
+        self.kinds = {one: range(n)} if one == other else {one: range(0, n, 2), other: range(1, n, 2)}
 
     @property
     def channels(self) -> int:
-        return 2 if self.specs[0].sobel else 3
+        return 2 if next(iter(self.kinds)).sobel else 3
 
     def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, ...]:
         """uint8 (B, 3, H, W), int64 (B,), int64 () -> n_views of float32 (B, channels, S, S)."""
         # an autocast around the training step would round the pixels to bfloat16 in the matrix products
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
             x = augment.from_uint8(images)
-            return tuple(
-                random_view(x, spec, dice(self.seed, step, ids, view, COLUMNS)) for view, spec in enumerate(self.specs)
-            )
+            made: dict[int, Tensor] = {}
+            for spec, numbers in self.kinds.items():  # views of one kind in one go: half the kernels, and to compile
+                n = len(numbers)
+                view = torch.arange(numbers.start, numbers.stop, numbers.step, device=ids.device)
+                u = dice(self.seed, step, ids.repeat(n), view.repeat_interleave(len(ids)), COLUMNS)
+                made.update(zip(numbers, random_view(x.repeat(n, 1, 1, 1), spec, u).chunk(n), strict=True))
+            return tuple(made[view] for view in sorted(made))
 
 
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
