@@ -1,4 +1,4 @@
-"""Do the unlabelled signs of a run tell a good one from a bad one?   python benchmarks/ranking.py results/digits-*.csv
+"""Do the unlabelled signs of a run tell a good one from a bad one?   python benchmarks/ranking.py results/digits*.csv
 
 Over all runs of the given tables, Spearman's correlation of what the watch saw at the end with the ACC of the codes.
 All runs must be of one data set and one K.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +35,31 @@ def signs(last: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tables", nargs="+", type=Path)
-    given = parser.parse_args()
+def ranked(tables: Sequence[Path]) -> list[str]:
+    """The lines of a Markdown table."""
     found: list[tuple[float, dict[str, float]]] = []
-    for table in given.tables:
+    for table in tables:
         for row in csv.DictReader(table.open(newline="")):
             last = metrics(row["name"])[-1]
             if row["codes_acc"] and last.get("l3") is not None:
                 found.append((float(row["codes_acc"]), signs(last)))
     acc = [score for score, _ in found]
-    print(f"{len(found)} runs, ACC {min(acc):.3f} to {max(acc):.3f}\n\n| sign | Spearman's rho | p |\n|---|---|---|")
+    lines = [
+        f"{len(found)} runs, ACC {min(acc):.3f} to {max(acc):.3f}:",
+        "",
+        "| sign | Spearman's rho | p |",
+        "|---|---|---|",
+    ]
     for sign in found[0][1]:
         rho, p = spearmanr([seen[sign] for _, seen in found], acc)
-        print(f"| {sign} | {rho:+.2f} | {p:.1g} |")
+        lines.append(f"| {sign} | {rho:+.2f} | {p:.0e} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="+", type=Path)
+    print("\n".join(ranked(parser.parse_args().tables)))
 
 
 if __name__ == "__main__":
