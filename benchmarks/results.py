@@ -34,6 +34,27 @@ TITLES = {
     "stl10": "STL-10, 4,001 of its training images (not comparable with the paper's 13,000)",
 }
 
+DIVERSITY = """\
+## Diversity of the ensemble
+
+Mean and deviation of the pairwise NMI of the members' partitions over the epochs since clustering began, from the
+runs' own metrics (`python benchmarks/figures.py`). It rises towards 1 in every run, as in the paper's figure; with the
+consensus loss it starts and ends higher. (BYOL comes first here: the members start from features that are formed.)
+
+![Diversity over epochs](figures/diversity.svg)
+"""
+RANKING = """\
+## Choosing a run without labels
+
+What the unlabelled watch saw at the end of a run against its ACC (`python benchmarks/ranking.py`): the digits recipe
+with 20 to 120 epochs, two and four views, several seeds; every run that was recorded. Each sign so that more should
+be better.
+"""
+RANKED = """
+Of runs of one set and one K, take the one with the lowest cluster losses. Most of the spread here is runs too short to
+be good, which is the case it must tell; whether it tells good runs from better ones, these do not say.
+"""
+
 
 def table(name: str) -> list[str]:
     path = ROOT / "results" / f"{name}.csv"
@@ -80,27 +101,8 @@ def main() -> None:
     for name in TITLES:
         if (ROOT / "results" / f"{name}.csv").exists():
             lines += table(name)
-    lines += [
-        "## Diversity of the ensemble",
-        "",
-        "Mean and deviation of the pairwise NMI of the members' partitions over the epochs since clustering began, from the",
-        "runs' own metrics (`python benchmarks/figures.py`). It rises towards 1 in every run, as in the paper's figure; with the",
-        "consensus loss it starts and ends higher. (BYOL comes first here: the members start from features that are formed.)",
-        "",
-        "![Diversity over epochs](figures/diversity.svg)",
-        "",
-    ]
-    lines += [
-        "## Choosing a run without labels",
-        "",
-        "What the unlabelled watch saw at the end of a run against its ACC (`python benchmarks/ranking.py`): the digits recipe with",
-        "20 to 120 epochs, two and four views, several seeds, every run that was recorded. Each sign so that more should be better.",
-        *ranked(sorted((ROOT / "results").glob("digits*.csv"))),
-        "",
-        "Of runs of one set and one K, take the one with the lowest cluster losses. Most of the spread here is runs too short to be",
-        "good, which is the case it must tell; whether it tells good runs from better ones, 17 runs do not say.",
-        "",
-    ]
+    ranking = ranked(sorted((ROOT / "results").glob("digits*.csv")))
+    lines += [DIVERSITY, RANKING, *ranking, RANKED]
     (ROOT / "docs" / "results.md").write_text("\n".join(lines).rstrip() + "\n")
 
 
