@@ -23,7 +23,7 @@ log = logging.getLogger("concurl")
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
 """(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
 
-MOST_FORMS = 64  # of one block: seven shapes in a ResNet, each with and without gradients
+MOST_FORMS = 256  # of one block: seven shapes in a ResNet, with and without gradients, for each size of batch and image
 WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
 
 
