@@ -140,13 +140,20 @@ def test_before_clustering_only_l1_acts(tiny):
 
 
 def test_soft_clustering_alone_cannot_wait(tiny):
-    """Before clusters start there is nothing to learn without L1: refuse it, or start at once, but do not crash."""
-    try:
-        config = tiny(alpha=0.0, cluster_start=0.5)
-    except UserError:
-        return
+    """Before clusters start there is nothing to learn without L1: they start at once."""
+    config = tiny(alpha=0.0, cluster_start=0.5)
     schedule = Schedule(config, 10)
-    make_step(config)(*batch(), torch.tensor(0), schedule.table(0, 1)[0], schedule.cluster_step == 0)
+    assert schedule.cluster_step == 0
+    loss, l1, l2, l3 = make_step(config)(*batch(), torch.tensor(0), schedule.table(0, 1)[0], True).tolist()
+    assert l1 == 0
+    assert loss == pytest.approx(config.beta * l2 + config.gamma * l3)
+
+
+def test_views_of_another_number_are_refused(tiny):
+    step = make_step(tiny())
+    step.views = lambda images, ids, number: [images.float()] * 3
+    with pytest.raises(UserError, match="made 3 views of the batch, but n_views=2"):
+        step(*batch(), torch.tensor(0), Schedule(step.config, 10).table(0, 1)[0], True)
 
 
 def test_of_three_views_every_pair_counts_as_the_papers_two(tiny):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import queue
 import resource
-import threading
-from collections.abc import Iterator
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+Item = TypeVar("Item")
 
 
 class Feed(Protocol):
@@ -48,43 +50,31 @@ class Streaming:
         self.description = f"{len(images):,} images ({images.nbytes / 2**30:,.1f} GiB) read ahead from disk"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        ready: queue.Queue[tuple[Tensor, Tensor] | BaseException | None] = queue.Queue(self.ahead)
-        stop = threading.Event()
-
-        def put(item: tuple[Tensor, Tensor] | BaseException | None) -> None:
-            while not stop.is_set():
-                try:
-                    return ready.put(item, timeout=0.1)
-                except queue.Full:
-                    continue
-
-        def read() -> None:
-            try:
-                for batch in torch.split(ids, batch_size):
-                    if len(batch) < batch_size or stop.is_set():
-                        break
-                    put((self._read(batch), batch))
-                put(None)
-            except BaseException as error:
-                put(error)
-
-        reader = threading.Thread(target=read, name="concurl-reader", daemon=True)
-        reader.start()
-        try:
-            while (item := ready.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                images, batch = item
-                yield images.to(self.device, non_blocking=True), batch.to(self.device, non_blocking=True)
-        finally:
-            stop.set()
-            reader.join()
+        full = [batch for batch in torch.split(ids, batch_size) if len(batch) == batch_size]
+        for batch, images in zip(full, read_ahead(full, self._read, self.ahead), strict=True):
+            yield images.to(self.device, non_blocking=True), batch.to(self.device, non_blocking=True)
 
     def _read(self, batch: Tensor) -> Tensor:
         # Ascending reads are kind to the disk; the batch keeps its own order.
         ascending, back = torch.sort(batch)
         images = torch.from_numpy(self.images[ascending.numpy()])[torch.argsort(back)]
         return images.pin_memory() if self.device.type == "cuda" else images
+
+
+def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int) -> Iterator[Tensor]:
+    """read(item) for every item, in order, by a thread that is up to `ahead` items further on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="concurl-reader") as reader:
+        waiting: deque[Future[Tensor]] = deque()
+        try:
+            for item in items:
+                waiting.append(reader.submit(read, item))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.4) -> Feed:

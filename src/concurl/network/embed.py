@@ -7,7 +7,6 @@ others came with it: kernels, and with them roundings, change with the batch's s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from concurl.data.feed import read_ahead
 from concurl.network.model import Embeddings, Model
 from concurl.views.views import evaluation_view
 
@@ -49,7 +49,7 @@ def embed(
 
 
 def _parts(images: NDArray[np.uint8] | Tensor, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Consecutive parts on the device; for a GPU the next one is read and pinned while this one is computed."""
+    """Consecutive parts on the device; the next one is read (and pinned, for a GPU) while this one is computed."""
 
     def read(start: int) -> Tensor:
         part = images[start : start + size]
@@ -59,12 +59,8 @@ def _parts(images: NDArray[np.uint8] | Tensor, size: int, device: torch.device) 
         held.numpy()[:] = part
         return held
 
-    with ThreadPoolExecutor(1) as reader:
-        following: Future[Tensor] | None = None
-        for start in range(0, len(images), size):
-            part = read(start) if following is None else following.result()
-            following = reader.submit(read, start + size) if device.type == "cuda" else None
-            yield part.to(device, non_blocking=True)
+    for part in read_ahead(range(0, len(images), size), read, ahead=1):
+        yield part.to(device, non_blocking=True)
 
 
 def _rows(embeddings: Embeddings, n: int) -> Embeddings:

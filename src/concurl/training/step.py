@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from concurl.config import Config
+from concurl.errors import UserError
 from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
@@ -59,7 +60,10 @@ class Step:
         On several ranks each brings its share of the batch; weights, codes and losses are those of the whole.
         """
         now = Settings(*settings)
-        losses = self.descend(self.views(images, ids, number), now, clustering)
+        views = self.views(images, ids, number)
+        if len(views) != self.config.n_views:
+            raise UserError(f"views() made {len(views)} views of the batch, but n_views={self.config.n_views}")
+        losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -39,7 +39,8 @@ class Views:
                 n = len(numbers)
                 view = torch.arange(numbers.start, numbers.stop, numbers.step, device=ids.device)
                 u = dice(self.seed, step, ids.repeat(n), view.repeat_interleave(len(ids)), COLUMNS)
-                made.update(zip(numbers, random_view(x.repeat(n, 1, 1, 1), spec, u).chunk(n), strict=True))
+                images_of_all = x.expand(n, *x.shape).flatten(0, 1)  # no copy for one
+                made.update(zip(numbers, random_view(images_of_all, spec, u).chunk(n), strict=True))
             return tuple(made[view] for view in sorted(made))
 
 
