@@ -357,7 +357,7 @@ def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixtur
 
 
 def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from concurl.run import run_folder
+    from concurl.runfolder import run_folder
 
     with run_folder(Path("run"), resume=False, overwrite=False):
         assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
@@ -403,7 +403,7 @@ def test_help_answers_at_once_and_tells_everything() -> None:
 
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])
 def test_any_name_is_one_field_of_one_row(name: str) -> None:
-    from concurl.run import csv_text
+    from concurl.runfolder import csv_text
 
     text = csv_text(("path", "cluster"), [(name, 3), ("z.png", 4)])
     assert list(csv.reader(io.StringIO(text, newline=""))) == [["path", "cluster"], [name, "3"], ["z.png", "4"]]

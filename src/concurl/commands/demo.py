@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(quiet=False)
     check_folder(given.output)
-    from concurl import run
+    from concurl import run, runfolder
     from concurl.clustering.evaluate import pixel_baseline, table
 
     config = recipe("digits").replace(seed=given.seed)
@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
     opened = open_again(about, config.image_size)
     assert opened.labels is not None
     config, _ = run.settled(config, opened.images)
-    with run.run_folder(given.output, resume=False, overwrite=True) as folder:
-        run.write_start(folder, config, about, opened.images.skipped)
+    with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
+        runfolder.write_start(folder, config, about, opened.images.skipped)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
         page = write_report(folder, opened)
     assert result.scores is not None

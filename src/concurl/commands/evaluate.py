@@ -18,12 +18,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     given = parser.parse(argv)
     speak(quiet=True)
-    from concurl import run
+    from concurl import run, runfolder
     from concurl.clustering.assign import BRANCHES, assign
     from concurl.clustering.evaluate import evaluate as score
     from concurl.clustering.evaluate import partitions, read_labels, table
 
-    config = run.config_of(given.run)
+    config = runfolder.config_of(given.run)
     about = run_facts(given.run)
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)

@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
         print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
         return 0
     check_file(given.output, "labeller.pt2")
-    from concurl import run
+    from concurl import run, runfolder
     from concurl.export.program import export_program
 
-    config = run.config_of(given.run)
+    config = runfolder.config_of(given.run)
     images = open_again(run_facts(given.run), config.image_size).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {checked} images")

@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> int:
-    from concurl import run
+    from concurl import run, runfolder
     from concurl.training.distributed import World
 
     world = World.join()
@@ -108,9 +108,9 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
     config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
     about["root"] = opened.images.facts.get("root")
-    with run.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
+    with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            run.write_start(folder, config, about, opened.images.skipped)
+            runfolder.write_start(folder, config, about, opened.images.skipped)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
                     "%d images for %d clusters are few: below some dozens for each, expect little",
@@ -122,13 +122,13 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
 
 
 def _resume(given: argparse.Namespace) -> int:
-    from concurl import run
+    from concurl import runfolder
     from concurl.training.distributed import World
 
     world = World.join()
     folder: Path = given.output
-    with run.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
-        config = run.config_of(folder)
+    with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
+        config = runfolder.config_of(folder)
         about = run_facts(folder)
         opened = open_again(about, config.image_size, given.workers)
         _train(world, given, opened, config, about, resume=True)

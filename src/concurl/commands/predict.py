@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     else:
         check_folder(given.output)
     check_limit(given.limit)
-    from concurl import run
+    from concurl import run, runfolder
     from concurl.data.opened import open_source
 
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
         limit=given.limit,
         progress=reader_progress(),
     ).images
-    names = run.read_names(given.run)
+    names = runfolder.read_names(given.run)
     if part is None:
         run.write_predictions(given.output, trained, images, range(len(images)), names)
         print(f"{len(images):,} images labelled, {len(images.skipped):,} left out: {given.output}")

@@ -24,9 +24,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
     given = parser.parse(argv)
     speak(given.quiet)
-    from concurl import run
+    from concurl import runfolder
 
-    config = run.config_of(given.run)
+    config = runfolder.config_of(given.run)
     about = run_facts(given.run)
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config.image_size)
@@ -41,10 +41,10 @@ def main(argv: list[str]) -> int:
 
 def take_names(folder: Path, n_clusters: int) -> None:
     """Bring the column `name` of assignments.csv up to names.json, where there is one; all else stays as it is."""
-    from concurl import run
+    from concurl import runfolder
 
     path = folder / "assignments.csv"
-    names = run.read_names(folder)
+    names = runfolder.read_names(folder)
     if not (folder / "names.json").exists() or not path.exists():
         return
     strangers = sorted(set(names) - set(range(n_clusters)))
@@ -63,4 +63,4 @@ def take_names(folder: Path, n_clusters: int) -> None:
     except (csv.Error, ValueError, IndexError) as error:
         raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
     if named != rows:
-        run.write_text(path, run.csv_text(columns, named))
+        runfolder.write_text(path, runfolder.csv_text(columns, named))
