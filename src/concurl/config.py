@@ -232,7 +232,7 @@ def _check(config: Config) -> None:
             number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
             if not number or not low <= value <= high:
                 what = "whole number" if whole else "number"
-                raise UserError(f"{name}={value!r}: a {what} from {low:g} to {high:g} is needed")
+                raise UserError(f"{name}={value!r}: a {what} from {low:,} to {high:,} is needed")
     if config.blur_kernel and config.blur_kernel % 2 == 0:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:

@@ -149,10 +149,12 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         (root / f"{i}.txt").write_text("text")
     (root / "a.pdf").write_bytes(b"%PDF")
     (root / "b.pdf").write_bytes(b"%PDF")
-    with pytest.raises(UserError, match=r"no images in .*docs: 12 files, of them 10 \.txt, 2 \.pdf$"):
+    with pytest.raises(
+        UserError, match=r"no images in .*docs: 12 files, of them 10 \.txt, 2 \.pdf; 12 not an image \("
+    ):
         read_source(root, cache=tmp_path / "cache")
     (root / "c.jpg").write_bytes(b"")
-    with pytest.raises(UserError, match=r"1 \.jpg; 1 empty \(concurl audit .* says more\)"):
+    with pytest.raises(UserError, match=r"1 \.jpg; 12 not an image; 1 empty \(concurl audit .* says more\)"):
         read_source(root, cache=tmp_path / "cache")
     assert not [name for name in os.listdir(tmp_path / "cache") if not name.endswith(".lock")]
 

@@ -87,7 +87,9 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
         raise UserError(f"{path}: cannot be read as a csv ({why})") from None
     if not rows or not {"path", "label"} <= set(columns):
         found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
-        raise UserError(f"{path}: a csv with the columns path and label is needed, and a row per image{found}")
+        raise UserError(
+            f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
+        )
     given: dict[str, str] = {}
     for row in rows:
         if row["label"] and given.setdefault(row["path"], row["label"]) != row["label"]:

@@ -160,10 +160,9 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
 def _no_images(listing: Listing, summary: Summary) -> UserError:
     suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
-    others = {status: n for status, n in summary.statuses.items() if status != "not an image"}
-    broken = "".join(f"; {n:,} {status}" for status, n in others.items())
-    hint = f" (concurl audit {listing.source} says more)" if broken else ""
-    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{broken}{hint}")
+    read_as = "".join(f"; {n:,} {status}" for status, n in summary.statuses.items())
+    hint = f"concurl audit {listing.source} says more"
+    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as} ({hint})")
 
 
 def _stacked(items: list[Any]) -> NDArray[Any]:
