@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -119,3 +123,26 @@ def test_twenty_fast_steps_are_those_of_the_plain_float32_path(precision: str, t
     assert (plain[10:, 2:] > 0).all()
     assert (plain[:10, 2:] == 0).all()
     assert float(apart.max()) < tolerance
+
+
+def test_compiling_processes_outlive_a_sigterm_but_not_us() -> None:
+    """A signal to the whole group must not leave the step waiting for them; see CompiledStep."""
+    script = """
+import os, signal, time
+import torch._inductor.config
+torch._inductor.config.compile_threads = 2
+from concurl.training.graph import _start_compilers
+_start_compilers()
+from torch._inductor.async_compile import AsyncCompile
+compiler = AsyncCompile.process_pool().process
+compiler.terminate()
+time.sleep(0.5)
+print(compiler.pid, compiler.poll(), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    pid, ended, as_before = said.stdout.split()
+    assert (ended, as_before) == ("None", "True")
+    until = time.monotonic() + 30
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{pid}")
