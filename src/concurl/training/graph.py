@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 
 from concurl.data.store import default_folder
@@ -38,6 +39,8 @@ class CompiledStep:
         self.step = step
         self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
+        # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
+        torch._inductor.config.triton.autotune_pointwise = False
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
         if torch.cuda.is_available():
             _start_compilers()
