@@ -18,7 +18,7 @@ import torch
 
 from concurl.training.runlog import read_metrics
 
-DEFAULTS = ["--recipe", "digits", "--epochs", "10", "--compile", "off", "--no-report", "--quiet"]
+DEFAULTS = ["--recipe", "digits", "--epochs", "4", "--compile", "off", "--no-report", "--quiet"]
 Curve = list[dict[str, Any]]  # metrics.jsonl
 
 

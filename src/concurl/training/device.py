@@ -29,7 +29,7 @@ class Arithmetic:
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if half else "highest")
             torch.backends.cudnn.allow_tf32 = half  # who asks for float32 gets all its digits
-            torch.backends.cudnn.benchmark = half
+            torch.backends.cudnn.benchmark = half and not config.reproducible
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
     def compiled(self, total_steps: int) -> bool:
