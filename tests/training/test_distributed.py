@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from concurl import run
 from concurl.config import Config
@@ -412,7 +415,7 @@ def bytes_of_a_step(world: World, config: Config) -> tuple[int, int]:
     sent = [event for event in record.events() if event.name.startswith("gloo:")]
     seen = 4 * sum(int(np.prod(shape)) for event in sent for shape in event.input_shapes if shape)  # float32, int32
     c, model = config, trainer.model
-    learned = [p for p in model.parameters() if p.requires_grad]
+    learned = [p for p in model.parameters() if p.requires_grad] + [torch.zeros(1)]  # the one that always rests
     norms = [m for m in model.modules() if isinstance(m, AllReduceBatchNorm)]
     online = [m for name, m in model.named_modules() if isinstance(m, AllReduceBatchNorm) and "target" not in name]
     formula = 4 * sum(p.numel() for p in learned)  # gradients
@@ -431,3 +434,54 @@ def test_what_a_step_sends_is_what_the_docs_say(micro_batch, config, tmp_path):
     config = config.replace(cluster_start=0.0, micro_batch=micro_batch)
     for measured, formula in in_ranks(2, bytes_of_a_step, tmp_path, config):
         assert measured == formula
+
+
+# ---- the fast form --------------------------------------------------------------------------------------------
+
+
+def said_by(world: World, config: Config, broken: bool) -> tuple[np.ndarray, int, list[str]]:
+    """(losses, pieces that were compiled, warnings of our own)."""
+    said: list[str] = []
+    logging.getLogger("concurl").addFilter(lambda record: said.append(record.getMessage()) or True)
+    if broken and world.rank == 1:
+
+        def compile(function, **how):
+            def call(*arguments):
+                raise RuntimeError("no compiler on this machine")
+
+            return call
+
+        torch.compile = compile  # type: ignore[assignment]
+    losses = train(world, config, double=False)["losses"]
+    return losses, counters["stats"]["unique_graphs"], [line for line in said if "torch.compile" in line]
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["compiled", "one rank without a compiler"])
+def test_on_several_ranks_the_views_are_compiled(broken, config, tmp_path, monkeypatch):
+    """They send nothing, so a rank without a compiler keeps step with the others."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    config = config.replace(epochs=1, cluster_start=0.4, optimizer="sgd", learning_rate=0.01)
+    plain, fast = (
+        in_ranks(2, said_by, tmp_path / how, config.replace(compile=how), broken and how == "on")
+        for how in ("off", "on")
+    )
+    assert [graphs for _, graphs, _ in plain] == [0, 0]
+    assert [graphs for _, graphs, _ in fast] == [1, 0 if broken else 1]
+    assert [len(said) for _, _, said in fast] == [0, broken]
+    np.testing.assert_allclose(fast[0][0], plain[0][0], rtol=1e-5, atol=1e-6)
+
+
+def heard_from(world: World, config: Config, folder) -> str:
+    """What a rank writes to its standard error while it trains; torch's own words do not pass through Python."""
+    told = folder / f"told-by-{world.rank}"
+    with told.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    train(world, config, double=False)
+    return told.read_text()
+
+
+@pytest.mark.parametrize("cluster_start", [0.0, 0.5])
+def test_torch_has_nothing_to_say(cluster_start, config, tmp_path):
+    """It warned on each rank as soon as all parameters took part in a step."""
+    config = config.replace(epochs=1, cluster_start=cluster_start)
+    assert [text for text in in_ranks(2, heard_from, tmp_path, config, tmp_path) if "Warning" in text] == []
