@@ -129,7 +129,7 @@ class Config:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the networks. auto: bfloat16 autocast on a GPU that has it, else float32."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile and CUDA graphs. auto: on a GPU, when the run is long enough to pay for it."""
+    """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, in long runs."""
     checkpoint_minutes: float = 10.0
     """Longest time between two checkpoints."""
     checkpoint_epochs: int | None = None
