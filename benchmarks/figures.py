@@ -1,76 +1,219 @@
-"""Draw docs/figures/*.svg from the metrics of recorded runs.   python benchmarks/figures.py"""
+"""Draw docs/figures/*.svg from what is recorded in results/.
+
+python benchmarks/figures.py
+python benchmarks/figures.py --tsne runs/demo -o tsne.svg    of any run's folder, or of a sample of it (sample.py)
+"""
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from concurl.report.chart import HEIGHT, WIDTH, Chart, Line, line_chart
+from concurl.clustering.metrics import match_clusters
+from concurl.report import palette
+from concurl.report.layout import Layout, lay_out
+from peers import PEERS
+from plot import WIDTH, Plot, document, legend, lines, text
+from record import RESULTS, known
+from sample import Sample
 
 ROOT = Path(__file__).parent.parent
-COLOURS = ("#2f54c8", "#b3541e", "#1a7f5a", "#8a2f8f")
-LEGEND = 18  # pixels for each line of it
-STYLE = """
-svg { background: #fff; font: 11px system-ui, sans-serif } text { fill: #555 } .axis { font-style: italic }
-.grid { stroke: #e4e4e0 } polyline { fill: none; stroke-width: 2 } .band { opacity: .16 } .guide { visibility: hidden }
-.level { stroke: #777; stroke-dasharray: 4 4 }
-"""
+FIGURES = ROOT / "docs" / "figures"
+RUNS = {
+    "concurl-355": "CIFAR-10, ConCURL, 300 epochs of BYOL before",
+    "byol-soft-355": "CIFAR-10, BYOL + soft: without the consensus loss",
+    "concurl-220": "CIFAR-10, ConCURL, 187 epochs of BYOL before",
+    "digits-seed0": "digits, ConCURL, 90 epochs of BYOL before",
+}
+# Of peers.py, those that tell most; they are levels and no points, since their times are other machines'.
+LEVELS = (
+    "ProPos",
+    "BYOL + k-means by ProPos' recipe",
+    "SCAN",
+    "ConCURL, the paper's",
+    "BYOL + k-means, the paper's",
+)
+_SWEEP = re.compile(r"-projection-M100-dim(\d+)$")  # as ablations.py names them
+_ROUNDS = 8
 
 
-def metrics(name: str) -> list[dict[str, Any]]:
-    with gzip.open(ROOT / "results" / "metrics" / f"{name}.jsonl.gz", "rt") as file:
-        return [json.loads(line) for line in file]
+def metrics(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
+    """The rows of a run, one an epoch: a resumed run logs some again, and the later row counts."""
+    with gzip.open(results / "metrics" / f"{name}.jsonl.gz", "rt") as file:
+        rows = {row["epoch"]: row for row in map(json.loads, file)}
+    return [rows[epoch] for epoch in sorted(rows)]
 
 
-def diversity(runs: dict[str, str]) -> Chart | None:
-    """Mean pairwise NMI of the ensemble's members and its deviation, from the epoch on in which clustering began."""
-    curves = {}
-    for name, title in runs.items():
-        rows = metrics(name)
-        begun = next(row["epoch"] for row in rows if row.get("l2") is not None or row.get("l3") is not None)
+def rows_of(table: str, results: Path = RESULTS) -> list[dict[str, str]]:
+    return list(known(results, table).values())
+
+
+def sweep(rows: Sequence[dict[str, str]]) -> dict[str, str]:
+    """The runs of a sweep over the projection's dimension, smallest first: name in the table -> what it is."""
+    dims = {int(found[1]): row["name"] for row in rows if (found := _SWEEP.search(row["name"]))}
+    default = [row["name"] for row in rows if row["name"].endswith("-concurl-seed0")]
+    if dims and default:  # 64 is what the loss rows were trained with
+        dims[64] = default[0]
+    return {dims[dim]: f"projection_dim {dim}" for dim in sorted(dims)}
+
+
+def diversity(runs: dict[str, str], results: Path = RESULTS) -> str:
+    """Mean pairwise NMI of the ensemble's members, banded by its deviation, over the epochs that clustering has had."""
+    curves, begins = [], []
+    for name in runs:
+        rows = metrics(name, results)
+        begins.append(next(row["epoch"] for row in rows if row.get("l2") is not None or row.get("l3") is not None))
         looks = [row for row in rows if row.get("diversity_mean") is not None]
-        curves[title] = {row["epoch"] - begun: (row["diversity_mean"], row["diversity_std"]) for row in looks}
-    epochs = np.arange(max(max(curve) for curve in curves.values()) + 1.0)
-    lines = []
-    for (title, curve), colour in zip(curves.items(), COLOURS, strict=False):
-        mean, spread = (  # straight lines between two looks, nothing before the first and after the last
-            np.interp(epochs, list(curve), values, left=np.nan, right=np.nan)
-            for values in zip(*curve.values(), strict=True)
+        curves.append(
+            (
+                [row["epoch"] + 1 - begins[-1] for row in looks],
+                [row["diversity_mean"] for row in looks],
+                [row["diversity_std"] for row in looks],
+            )
         )
-        lines.append(Line(title, mean, colour, spread))
-    return line_chart("diversity", "Agreement of the ensemble", "", epochs, lines, limits=(0.75, 1.0))
-
-
-def save(chart: Chart | None, lines: Sequence[str], path: Path) -> None:
-    """The page's chart as a file of its own, with its legend below."""
-    assert chart is not None, "nothing was logged"
-    legend = Markup("").join(
-        Markup('<rect x="44" y="{}" width="10" height="10" fill="{}"/><text x="60" y="{}">{}</text>').format(
-            HEIGHT + LEGEND * i, colour, HEIGHT + LEGEND * i + 9, name
-        )
-        for i, (name, colour) in enumerate(zip(lines, COLOURS, strict=False))
+    low = min(mean - spread for _, means, spreads in curves for mean, spread in zip(means, spreads, strict=True))
+    since = "epochs since clustering began" if any(begins) else "epochs"
+    plot = Plot(
+        (0, max(max(x) for x, _, _ in curves)),
+        (max(0, math.floor(20 * low) / 20), 1),
+        (since, "pairwise NMI of the ensemble's members: mean and one deviation"),
     )
-    height = HEIGHT + LEGEND * len(lines) + 6
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}" viewBox="0 0 {WIDTH} {height}"'
-    text = str(chart.svg).replace(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}"', head, 1)
-    text = text.replace(">", f"><style>{STYLE}</style>", 1).removesuffix("</svg>") + str(legend) + "</svg>\n"
-    path.write_text(text)
+    titles = list(runs.values())
+    keys, end = legend(titles, plot.left, plot.height + 4, columns=4 if max(map(len, titles)) < 20 else 1)
+    drawn = [plot.curve(i, *curve) for i, curve in enumerate(curves)]
+    words = "; ".join(
+        f"{title}: from {means[0]:.2f} to {means[-1]:.2f}" for title, (_, means, _) in zip(titles, curves, strict=True)
+    )
+    return document(end + 8, f"Pairwise NMI. {words}.", lines(len(runs)), [plot.axes(), *drawn, keys])
+
+
+def clock(rows: Sequence[dict[str, Any]]) -> list[float]:
+    """Minutes since the beginning: where a run went on from another's weights its clock began anew."""
+    before, last, minutes = 0.0, 0.0, []
+    for row in rows:
+        if row["minutes"] < last:
+            before += last
+        last = row["minutes"]
+        minutes.append(before + last)
+    return minutes
+
+
+def score_of(row: dict[str, str]) -> tuple[float, str]:
+    """ACC by codes, the method's answer; runs without clusters of their own have k-means only."""
+    return (
+        (float(row["codes_acc"]), "codes") if row["codes_acc"] else (float(row["kmeans_v_xi_acc"]), "k-means on v_xi")
+    )
+
+
+def acc_minutes(rows: Sequence[dict[str, str]], levels: dict[str, float], strong: str, results: Path = RESULTS) -> str:
+    """ACC while training where a judge looked, and of all images when the run had ended."""
+    curves, ends, entries = [], [], []
+    for row in rows:
+        logged = metrics(row["name"], results)
+        looks = [
+            (at, seen["acc"]) for at, seen in zip(clock(logged), logged, strict=True) if seen.get("acc") is not None
+        ]
+        acc, readout = score_of(row)
+        curves.append(looks)
+        ends.append((float(row["minutes"]), acc, readout != "codes"))
+        entries.append(f"{row['name']}: {acc:.3f} by {readout}")
+    lowest = min([acc for looks in curves for _, acc in looks] + [acc for _, acc, _ in ends] + list(levels.values()))
+    hardware = {row["hardware"].split(",")[0] for row in rows}
+    on = f" on one {hardware.pop()}" if len(hardware) == 1 else ""
+    plot = Plot(
+        (0, math.ceil(max(at for at, _, _ in ends))),
+        (math.floor(10 * lowest) / 10, 1),
+        (f"minutes{on}, compiling and scoring included", "ACC"),
+        right=240,
+    )
+    drawn = [
+        plot.curve(i, [at for at, _ in looks], [acc for _, acc in looks]) for i, looks in enumerate(curves) if looks
+    ]
+    drawn += [plot.dot(i, at, acc, hollow=hollow) for i, (at, acc, hollow) in enumerate(ends)]
+    first = min([at for looks in curves for at, _ in looks[:1]] or [plot.x[1]])
+    if first > plot.x[1] / 2:  # then there is room to say why there is so much of it
+        drawn.append(text(plot.left + 8, plot.top + 16, "BYOL trains alone: no clusters yet to score"))
+    keys, end = legend(entries, plot.left, plot.height + 4, columns=2)
+    key = "line: while training, on a sample of the images; dot: at the end, on all; ring: by k-means"
+    words = "; ".join(f"{entry} after {at:g} minutes" for entry, (at, _, _) in zip(entries, ends, strict=True))
+    parts = [plot.axes(), plot.levels(levels, strong), *drawn, keys, text(plot.left, end + 12, key)]
+    return document(end + 24, f"ACC against minutes. {words}.", lines(len(rows)), parts)
+
+
+def tsne(sample: Sample) -> str:
+    """The points twice: by class, and by cluster in the colour of the class it matches best."""
+    laid = lay_out(sample.z.astype(np.float32))
+    label, cluster = sample.label[laid.rows], sample.cluster[laid.rows]
+    labelled = bool((label >= 0).all())
+    by_cluster, names = cluster, [f"cluster {i}" for i in range(int(cluster.max()) + 1)]
+    if labelled:
+        by_cluster, strangers = _in_class_colours(label, cluster)
+        names = [*sample.classes, *(f"cluster {i}, of no class" for i in strangers)]
+    panels = [("true class", label)] if labelled else []
+    panels.append(("cluster, in the colour of its class" if labelled else "cluster", by_cluster))
+    side = (WIDTH - 24 * (len(panels) + 1)) // len(panels)
+    drawn = []
+    for i, (title, colour) in enumerate(panels):
+        left = 24 + i * (side + 24)
+        drawn.append(Markup('<text class="name" x="{}" y="22">{}</text>').format(left, title))
+        drawn += _points(laid, colour, left, 34, side)
+    keys, end = legend(names, 24, side + 50, columns=5 if max(map(len, names)) < 16 else 3)
+    share = f"{len(laid.rows):,} of {sample.images:,}" if len(laid.rows) < sample.images else f"all {sample.images:,}"
+    caption = f"{sample.name}: {share} images; {laid.method}"
+    return document(
+        end + 24,
+        f"Map of the embeddings: {caption}.",
+        palette.pairs(len(names)),
+        [*drawn, keys, text(24, end + 12, caption)],
+    )
+
+
+def _in_class_colours(label: NDArray[np.int64], cluster: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+    """For every point the class of its cluster; clusters that no class is left for come after the classes."""
+    match = match_clusters(label, cluster)
+    strangers = sorted(set(cluster.tolist()) - set(match))
+    first = int(label.max()) + 1
+    match |= {stranger: first + i for i, stranger in enumerate(strangers)}
+    return np.array([match[i] for i in cluster.tolist()]), strangers
+
+
+def _points(laid: Layout, colour: NDArray[np.int64], left: int, top: int, side: int) -> Iterator[Markup]:
+    # One path holds many points, which keeps the file small; several rounds over the colours, so that none lies on top.
+    xy = np.column_stack([left, top]) + 2 + (side - 4) * laid.xy
+    for part in np.array_split(np.arange(len(xy)), _ROUNDS):
+        for c in np.unique(colour[part]):
+            d = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in xy[part[colour[part] == c]])
+            yield Markup('<path class="points c{}" d="{}"/>').format(int(c), d)
 
 
 def main() -> None:
-    runs = {
-        "concurl-355": "CIFAR-10, ConCURL, 300 epochs of BYOL before",
-        "byol-soft-355": "CIFAR-10, BYOL + soft: without the consensus loss",
-        "concurl-220": "CIFAR-10, ConCURL, 187 epochs of BYOL before",
-        "digits-seed0": "digits, ConCURL",
-    }
-    save(diversity(runs), list(runs.values()), ROOT / "docs" / "figures" / "diversity.svg")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tsne", type=Path, metavar="RUN", help="draw this run's folder, or sample, and nothing else")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label, for --tsne")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", default=FIGURES / "tsne.svg")
+    given = parser.parse_args()
+    if given.tsne is not None:
+        folder = given.tsne.is_dir()
+        sample = Sample.of(given.tsne, labels=given.labels) if folder else Sample.read(given.tsne)
+        given.output.write_text(tsne(sample))
+        return
+    (FIGURES / "diversity.svg").write_text(diversity(RUNS))
+    if dims := sweep(rows_of("stl10")):
+        (FIGURES / "diversity-stl10.svg").write_text(diversity(dims))
+    levels = {short: acc for who, acc, _, _ in PEERS["cifar10"] if (short := who.split(" (")[0]) in LEVELS}
+    (FIGURES / "acc-minutes.svg").write_text(acc_minutes(rows_of("cifar10"), levels, strong="ConCURL, the paper's"))
+    for path in sorted((RESULTS / "samples").glob("*.npz")):
+        (FIGURES / f"tsne-{path.stem}.svg").write_text(tsne(Sample.read(path)))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,7 @@ from concurl.views.views import Views
 class Ceiling(Step):
     """The networks alone: the limit that views, codes and cluster losses are measured against."""
 
-    def objective(
-        self, online: Embeddings, target: Embeddings, now: Any, clustering: bool, codes: Any = None
-    ) -> Tensor:
+    def objective(self, online: Embeddings, target: Embeddings, now: Any, clustering: bool, q: Any = None) -> Tensor:
         assert online.w is not None
         loss = byol_loss(*online.w.chunk(2), *target.v.chunk(2)) + online.z.float().square().mean()
         return torch.stack([loss, loss, loss, loss])
@@ -39,7 +37,7 @@ class Peer(Step):
         with torch.no_grad():
             v1, v2 = self.model.target(x1).v, self.model.target(x2).v
         C = self.model.prototypes
-        q1, q2 = self.codes(z1, z2)
+        q1, q2 = self.codes(torch.stack([z1, z2]))
         l1 = byol_loss(w1, w2, v1, v2)
         l2 = swapped_loss(log_assignments(z1, C, c.tau), log_assignments(z2, C, c.tau), q1, q2)
         l3 = torch.zeros((), device=z1.device)

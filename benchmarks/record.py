@@ -1,6 +1,6 @@
 """Put a finished run into the results: a row in results/TABLE.csv and its metrics, compressed, beside it.
 
-python benchmarks/record.py runs/demo --table digits --name digits-seed0
+python benchmarks/record.py runs/demo --table digits --name digits-seed0 --date YYYY-MM-DD [--sample]
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import subprocess
 from pathlib import Path
 from typing import Any
+
+from sample import Sample
 
 RESULTS = Path(__file__).parent.parent / "results"
 READOUTS = ("codes", "p", "vote", "kmeans_v_xi")
@@ -77,9 +79,12 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--date", required=True, help="YYYY-MM-DD")
     parser.add_argument("--protocol", default="", help="in words: splits, number of images, resolution")
+    parser.add_argument("--sample", action="store_true", help="this run is the one whose map is drawn for the table")
     given = parser.parse_args()
     row = row_of(given.run, given.name, given.date, given.protocol)
     keep(RESULTS, given.table, row, (given.run / "metrics.jsonl").read_bytes())
+    if given.sample:
+        Sample.of(given.run, given.name).save(RESULTS / "samples" / f"{given.table}.npz")
     print(f"{RESULTS / given.table}.csv: {given.name}")
 
 

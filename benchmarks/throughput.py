@@ -24,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from concurl.config import Config
 from forms import build
+from kernels import profile_rows
 from passes import memory_rows, predict_rows, stream_rows
 from rival_views import view_rows
 from startup import start_rows
@@ -59,6 +60,7 @@ def plan(base: Config = BASE) -> dict[str, list[Callable[[], list[Row]]]]:
         "stream": [lambda: stream_rows(STL)],
         "memory": [lambda: memory_rows(base)],
         "predict": [lambda: predict_rows(base), lambda: predict_rows(STL)],
+        "profile": [lambda: profile_rows(base)] if GPU else [],
         "cpu": steps("cpu", (CPU, "ceiling"), (CPU, "step")),
     }  # fmt: skip
 
@@ -121,7 +123,8 @@ def main() -> None:
 
 def line(row: Row, rate: float) -> str:
     about = " ".join(f"{k}={row[k]}" for k in ("encoder", "px", "batch", "M", "K") if k in row)
-    speed = f"{row['ms']:8.2f} ms +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s" if "ms" in row else ""
+    speed = f"{row['ms']:8.2f} ms" if "ms" in row else ""
+    speed += f" +-{row['ms_std']:.2f}  {row['images_per_s']:9,.0f} images/s" if "ms_std" in row else ""
     share = f"  {row['tflops']:.0f} TFLOP/s ({row['tflops'] / rate:.0%})" if "tflops" in row else ""
     start = f"  first step {row['first_step_s']:.1f} s" if "first_step_s" in row else ""
     memory = f"  {row['peak_GiB']:.2f} GiB" if "peak_GiB" in row else ""

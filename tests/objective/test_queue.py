@@ -27,7 +27,7 @@ def test_ring_is_a_deque(size, batches):
     plain = [deque(start, maxlen=size) for _ in range(2)]
     for step, n in enumerate(batches):
         views = drawn(2, n, 3, seed=step + 1)
-        queue.push(views[0], views[1])
+        queue.push(views)
         for view in range(2):
             plain[view].extend(views[view])
             assert torch.equal(oldest_first(queue, view), torch.stack(list(plain[view])))
@@ -43,26 +43,26 @@ def test_fill_repeats_what_there_is(n):
 
 def test_extended_puts_the_batch_first_and_keeps_views_apart():
     queue = EmbeddingQueue(4, 2)
-    z1, z2, z = drawn(3, 4, 2)
-    queue.push(z1, z2)
-    assert torch.equal(queue.extended(z, 0), torch.cat([z, z1]))
-    assert torch.equal(queue.extended(z, 1), torch.cat([z, z2]))
+    past, z = drawn(2, 4, 2), drawn(2, 3, 2, seed=1)
+    queue.push(past)
+    assert torch.equal(queue.extended(z), torch.stack([torch.cat([z[0], past[0]]), torch.cat([z[1], past[1]])]))
+    assert torch.equal(queue.extended(z, slice(1, None, 2))[1], torch.cat([z[1], past[1][1::2]]))
 
 
 def test_no_queue_changes_nothing():
-    queue, z = EmbeddingQueue(0, 2), drawn(3, 2)
-    queue.fill(z)
-    queue.push(z, z)
-    assert torch.equal(queue.extended(z, 0), z)
+    queue, z = EmbeddingQueue(0, 2), drawn(2, 3, 2)
+    queue.fill(z[0])
+    queue.push(z)
+    assert torch.equal(queue.extended(z), z)
 
 
 def test_entries_hold_no_graph_and_travel_with_the_state():
     queue = EmbeddingQueue(4, 2)
-    z = drawn(3, 2).requires_grad_()
-    queue.push(z, z)
+    z = drawn(2, 3, 2).requires_grad_()
+    queue.push(z)
     assert not queue.entries.requires_grad
     other = EmbeddingQueue(4, 2)
     other.load_state_dict(queue.state_dict())
-    queue.push(z, 2 * z)
-    other.push(z, 2 * z)
+    queue.push(2 * z)
+    other.push(2 * z)
     assert torch.equal(queue.entries, other.entries)

@@ -126,6 +126,15 @@ def test_codes_are_constants():
     assert not u.requires_grad
 
 
+def test_tables_side_by_side_are_balanced_each_on_its_own():
+    tables = torch.stack([cosines(9, 4, seed) for seed in (1, 2, 3)])
+    q, u = sinkhorn(tables, 0.05, 3)
+    for number, table in enumerate(tables):
+        alone, scalings = sinkhorn(table, 0.05, 3)
+        torch.testing.assert_close(q[number], alone, rtol=0, atol=1e-12)
+        torch.testing.assert_close(u[number], scalings, rtol=0, atol=1e-12)
+
+
 # ---- several processes -------------------------------------------------------------------------------------
 
 

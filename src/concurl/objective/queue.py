@@ -28,16 +28,16 @@ class EmbeddingQueue(nn.Module):
         if self.size:
             self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
 
-    def extended(self, z: Tensor, view: int, part: slice = slice(None)) -> Tensor:
-        """z (B, dim) followed by that view's queue (B + size, dim), or by the `part` of it that falls to this rank."""
-        return torch.cat([z, self.entries[view][part]]) if self.size else z
+    def extended(self, z: Tensor, part: slice = slice(None)) -> Tensor:
+        """z (V, B, dim), each view followed by its queue, or by the `part` of it that falls to this rank."""
+        return torch.cat([z, self.entries[:, part]], dim=1) if self.size else z
 
     @torch.no_grad()
-    def push(self, *z: Tensor) -> None:
-        """Replace the oldest entries of each view; all on the device, so that a step can be captured as one graph."""
+    def push(self, z: Tensor) -> None:
+        """Replace the oldest entries by z (V, B, dim); on the device, so that a step can be captured as one graph."""
         if not self.size:
             return
-        n = min(len(z[0]), self.size)
-        rows = (self.position + torch.arange(n, device=z[0].device)) % self.size
-        self.entries.index_copy_(1, rows, torch.stack([view[-n:] for view in z]).to(self.entries.dtype))
+        n = min(z.shape[1], self.size)
+        rows = (self.position + torch.arange(n, device=z.device)) % self.size
+        self.entries.index_copy_(1, rows, z[:, -n:].to(self.entries.dtype))
         self.position.add_(n).remainder_(self.size)

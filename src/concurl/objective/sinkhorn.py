@@ -19,26 +19,27 @@ LogReduce = Callable[[Tensor], Tensor]
 
 @torch.no_grad()
 def sinkhorn(
-    scores: Tensor,  # (B, K): <z_i, c_k>
+    scores: Tensor,  # (..., B, K): <z_i, c_k>; tables side by side are balanced each on its own
     epsilon: float,
     iterations: int,
     *,
     log_marginal: Tensor | None = None,  # (K,): log share of each cluster; None: uniform, as in the paper
     log_reduce: LogReduce | None = None,  # None: one process
 ) -> tuple[Tensor, Tensor]:
-    """Codes q (B, K), rows summing to 1, and the log-scalings u (K,).
+    """Codes q (..., B, K), rows summing to 1, and the log-scalings u (..., K).
 
     Each iteration first sets the clusters' shares to the marginal, then every row's sum to 1: SwAV's fast
     version. Logarithms keep it finite where exp(s / epsilon) overflows: float16 at 0.05, float32 at 0.01.
     """
     s = scaled(scores, epsilon)
-    u = s.new_zeros(s.shape[1])
-    v = s.new_zeros(len(s), 1)
+    u = s.new_zeros(*s.shape[:-2], 1, s.shape[-1])
+    v = s.new_zeros(*s.shape[:-1], 1)
     for _ in range(iterations):
-        shares = torch.logsumexp(s + v, dim=0)
+        shares = torch.logsumexp(s + v, dim=-2, keepdim=True)
         u = _log_target(s, log_marginal) - (shares if log_reduce is None else log_reduce(shares))
-        v = -torch.logsumexp(s + u, dim=1, keepdim=True)
-    return torch.softmax(s + u, dim=1), u - u.mean()  # q does not see a shift common to all clusters
+        v = -torch.logsumexp(s + u, dim=-1, keepdim=True)
+    q, u = torch.softmax(s + u, dim=-1), u.squeeze(-2)
+    return q, u - u.mean(-1, keepdim=True)  # q does not see a shift common to all clusters
 
 
 @torch.no_grad()

@@ -129,7 +129,7 @@ class _Frame:
 
     def axes(self, percent: bool = False) -> Markup:
         parts = []
-        for tick in _ticks(self.y0, self.y1, 4):
+        for tick in ticks(self.y0, self.y1, 4):
             at = self.down(tick)
             parts.append(
                 Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
@@ -138,7 +138,7 @@ class _Frame:
             parts.append(
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
-        for tick in _ticks(self.x0, self.x1, 5):
+        for tick in ticks(self.x0, self.x1, 5):
             if tick == round(tick) and self.right(tick) > _LEFT + 40:  # the axis is named there
                 parts.append(
                     Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
@@ -221,7 +221,7 @@ def _thin(n: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
 
 
-def _ticks(low: float, high: float, about: int) -> list[float]:
+def ticks(low: float, high: float, about: int) -> list[float]:
     if not high > low:
         return [low]
     raw = (high - low) / about

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from concurl.network.model import Embeddings
 from concurl.training.schedule import Settings
-from concurl.training.step import Known, Step, joined
+from concurl.training.step import Known, Step, by_view, joined
 
 
 class AccumulatedStep(Step):
@@ -62,8 +62,8 @@ class AccumulatedStep(Step):
             targets.append(target)
         if not clustering:
             return [Known(target, None) for target in targets]
-        views = (torch.cat(view) for view in zip(*(part.chunk(self.config.n_views) for part in z), strict=True))
-        codes = zip(*(q.chunk(self.parts) for q in self.codes(*views)), strict=True)
+        views = torch.cat([by_view(part, self.config.n_views) for part in z], dim=1)
+        codes = self.codes(views).chunk(self.parts, dim=1)
         return [Known(target, q) for target, q in zip(targets, codes, strict=True)]
 
     def whole(self, z: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Known(NamedTuple):
     """What was found out about images before their losses are asked for (see accumulate.py)."""
 
     target: Embeddings | None  # None where no loss looks at the target
-    codes: tuple[Tensor, Tensor] | None  # q1, q2; None while clustering does not act
+    codes: Tensor | None  # q (V, B, K); None while clustering does not act
 
 
 class Step:
@@ -92,7 +92,7 @@ class Step:
         target: Embeddings,
         now: Settings,
         clustering: bool,
-        codes: Sequence[Tensor] | None = None,
+        q: Tensor | None = None,  # (V, B, K): the codes, where they are known
     ) -> Tensor:
         """The losses from what the two branches made of the views, the first view's rows before the second's.
 
@@ -105,16 +105,16 @@ class Step:
             w, v = online.w.chunk(c.n_views), target.v.chunk(c.n_views)
             l1 = self.over_pairs(lambda a, b: byol_loss(w[a], w[b], v[a], v[b]))  # eq. 2
         if clustering:
-            C = self.model.prototypes
-            z = online.z.float().chunk(c.n_views)
-            coded = online if c.codes_from == "online" else target
-            q = codes or self.codes(*coded.z.float().chunk(c.n_views))  # eq. 4
+            C, z = self.model.prototypes, online.z.float()
+            if q is None:
+                q = self.codes(by_view((online if c.codes_from == "online" else target).z.float(), c.n_views))  # eq. 4
+            codes = q.unbind()
             if c.beta > 0:
-                log_p = [log_assignments(view, C, c.tau) for view in z]  # eq. 3
-                l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], q[a], q[b]))  # eq. 5
+                log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
+                l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], codes[a], codes[b]))  # eq. 5
             if c.gamma > 0:
-                log_pm = [ensemble_log_assignments(view, C, self.A, c.tau) for view in z]  # (M, B, K) each
-                l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], q[a], q[b]))  # eq. 6, mean over M
+                log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
+                l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], codes[a], codes[b]))  # eq. 6
         loss = now.alpha * l1 + now.beta * l2 + now.gamma * l3  # eq. 7
         return torch.stack([loss, l1, l2, l3])
 
@@ -133,30 +133,27 @@ class Step:
         return torch.autocast(device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     @torch.no_grad()
-    def codes(self, *z: Tensor) -> list[Tensor]:
-        """q of the views (B, K), each view balanced on its own over all ranks, with its queue if there is one.
+    def codes(self, z: Tensor) -> Tensor:
+        """q (V, B, K) of the views' z (V, B, dim), each view balanced on its own over all ranks, with its queue if any.
 
         NOTE: eq. 4 writes C and Z without bars; as in SwAV, and as in eq. 3, both are normalised here.
         """
-        c, B = self.config, len(z[0])
-        C = normalize(self.model.prototypes, dim=1)
-        unit = [normalize(view, dim=1) for view in z]
-        q = [
-            sinkhorn(
-                self.queue.extended(view, number, self.world.part) @ C.t(),
-                c.epsilon,
-                c.sinkhorn_iterations,
-                log_reduce=self.world.log_reduce,
-            )[0][:B]
-            for number, view in enumerate(unit)
-        ]
+        c, B = self.config, z.shape[1]
+        unit = normalize(z, dim=-1)
+        scores = self.queue.extended(unit, self.world.part) @ normalize(self.model.prototypes, dim=1).t()
+        q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, log_reduce=self.world.log_reduce)
         if self.queue.size:
-            self.queue.push(*(self.whole(view) for view in unit))
-        return q
+            self.queue.push(torch.stack([self.whole(view) for view in unit]))
+        return q[:, :B]
 
     def whole(self, z: Tensor) -> Tensor:
         """The rows of all ranks, in the batch's order: so the queue is the same on any number of them."""
         return self.world.gather(z)
+
+
+def by_view(rows: Tensor, n_views: int) -> Tensor:
+    """(V * B, ...), the first view's rows before the second's, as (V, B, ...)."""
+    return rows.view(n_views, -1, *rows.shape[1:])
 
 
 def joined(views: Sequence[Tensor]) -> Tensor:
