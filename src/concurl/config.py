@@ -132,7 +132,7 @@ class Config:
     """On a GPU: the same kernels in every process, so that a seed gives the same run. Without: the fastest kernels, by a
     race at the start; some 6% faster, and no two runs alike."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile and CUDA graphs. auto: on a GPU, when the run is long enough to pay for it."""
+    """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, in long runs."""
     checkpoint_minutes: float = 10.0
     """Longest time between two checkpoints."""
     checkpoint_epochs: int | None = None

@@ -96,6 +96,23 @@ def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     assert read(photos, size=48).facts["pack_reused"]
 
 
+def test_a_size_that_was_chosen_is_not_packed_again_when_it_is_named(photos: Path) -> None:
+    """fit chooses a size, up to the device's limit; predict and --resume name it."""
+    chosen = read(photos, size=None, largest=32)
+    named = read(photos, size=chosen.facts["stored_size"])
+    assert (chosen.facts["pack_reused"], named.facts["pack_reused"]) == (False, True)
+    assert chosen.facts["image_size"] == 32
+    assert named.facts["pack"] == chosen.facts["pack"]
+    assert not read(photos, size=None, largest=48).facts["pack_reused"]
+
+
+def test_one_folder_has_one_pack_however_its_path_is_written(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(photos)
+    monkeypatch.chdir(photos.parent)
+    again = read_source("photos/", 32, cache=Path("cache"), workers=0)
+    assert again.facts["pack_reused"]
+
+
 def test_the_file_is_plain_npy(photos: Path) -> None:
     found = read(photos)
     plain = np.load(found.facts["pack"])
@@ -122,7 +139,7 @@ def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
 def test_an_interrupted_packing_leaves_nothing(photos: Path) -> None:
     cache = photos.parent / "cache"
     cache.mkdir()
-    slot = find_slot(cache, list_source(photos), size=32)
+    slot = find_slot(cache, list_source(photos), side=32)
 
     def stream() -> Iterator[tuple[dict[str, Any], Any]]:
         yield {"path": "a", "status": "ok"}, np.zeros((3, 32, 32), np.uint8)

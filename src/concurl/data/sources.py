@@ -94,15 +94,14 @@ def _read(
 ) -> ImageSet:
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
-    slot = find_slot(
-        folder, listing, size=size, background=background, keep_duplicates=keep_duplicates, largest=largest
-    )
+    # By the side and not by how it came about: predict and --resume name the side that fit has chosen.
+    side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
+    slot = find_slot(folder, listing, side=side, background=background, keep_duplicates=keep_duplicates)
     if (pack := open_pack(slot)) is not None:
         return _image_set(pack, listing, size, reused=True)
     with locked(slot):
         if (pack := open_pack(slot)) is not None:  # another process made it while this one waited
             return _image_set(pack, listing, size, reused=True)
-        side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
         results = inspect(
             listing,
             side,

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from concurl.data.store import default_folder
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
-from concurl.training.step import Step
+from concurl.training.step import Step, Views
 
 log = logging.getLogger("concurl")
 
@@ -38,12 +38,7 @@ class CompiledStep:
     def __init__(self, step: Step) -> None:
         self.step = step
         self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
-        # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
-        torch._inductor.config.triton.autotune_pointwise = False
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
-        if torch.cuda.is_available():
-            _start_compilers()
+        _make_ready()
         places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
         places += [(block, "forward") for block in blocks(step.model)]
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
@@ -59,7 +54,7 @@ class CompiledStep:
         except Exception as error:  # compilers fail in many classes, forward and backward
             if clustering in self._proven or not self._compiled:
                 raise
-            log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
+            _tell(error)
             self._compiled.clear()
             self.step.optimizer.zero_grad()
             return self.step(images, ids, number, settings, clustering)
@@ -74,6 +69,49 @@ class CompiledStep:
         finally:
             for owner, name, before in plain:
                 object.__delattr__(owner, name) if before is None else object.__setattr__(owner, name, before)
+
+
+class CompiledViews:
+    """Views that torch.compile has fused; plain again if that fails. On several ranks nothing else is compiled.
+
+    They are made before the step sends anything. A rank whose compiler fails can make them once more by itself; within
+    networks or codes it would send its sums twice, and the others would take them for those of the next layer.
+    """
+
+    def __init__(self, views: Views) -> None:
+        _make_ready()
+        self._plain = views
+        self._compiled: Views | None = torch.compile(views, dynamic=False)
+        self._proven = False
+
+    def __call__(self, images: Tensor, ids: Tensor, number: Tensor) -> Sequence[Tensor]:
+        if self._compiled is None:
+            return self._plain(images, ids, number)
+        try:
+            views = self._compiled(images, ids, number)
+            self._proven = True
+            return views
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if self._proven:
+                raise
+            _tell(error)
+            self._compiled = None
+            return self._plain(images, ids, number)
+
+
+def _make_ready() -> None:
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
+    # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
+    torch._inductor.config.triton.autotune_pointwise = False
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
+    if torch.cuda.is_available():
+        _start_compilers()
+
+
+def _tell(error: Exception) -> None:
+    log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
 
 
 def _start_compilers() -> None:

@@ -27,6 +27,8 @@ class _Losses(nn.Module):
     def __init__(self, step: Step) -> None:
         super().__init__()
         self.model, self._losses = step.model, step.losses
+        # Part of no loss: torch warns, on each rank, as soon as it finds no parameter that was left unused.
+        self.resting = nn.Parameter(step.model.prototypes.new_zeros(1))
 
     def forward(self, *arguments: object) -> Tensor:
         return self._losses(*arguments)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
 from concurl.training.distributed import World
 from concurl.training.divergence import FiniteWatch
-from concurl.training.graph import CapturedStep, CompiledStep, TakeStep
+from concurl.training.graph import CapturedStep, CompiledStep, CompiledViews, TakeStep
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
@@ -268,10 +268,13 @@ class Trainer:
         return Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
 
     def _fast_form(self, step: Step) -> TakeStep:
+        compiling = self.arithmetic.compiled(self.schedule.total_steps)
         if self.world.size > 1:
+            if compiling:
+                step.views = CompiledViews(step.views)
             distribute_step(step)
             return step
-        if not self.arithmetic.compiled(self.schedule.total_steps):
+        if not compiling:
             return step
         compiled = CompiledStep(step)
         return CapturedStep(compiled) if self.arithmetic.device.type == "cuda" else compiled
