@@ -113,6 +113,21 @@ def test_quarter_turns_leave_the_pixels_whole():
     assert set(turns) == {0, 1, 2, 3}
 
 
+def first(n):
+    return torch.zeros(n, dtype=torch.bool)
+
+
+def test_the_two_views_have_chances_of_their_own():
+    """Side by side in one batch: the first view always blurred and never solarised, the second the other way round."""
+    x, u = augment.from_uint8(noise(1, 8).expand(64, -1, -1, -1)), rolls(64)
+    second = torch.arange(64) % 2 == 1
+    spec = ViewSpec(8, blur=(1.0, 0.0), blur_sigma=(1.0, 2.0), solarise=(0.0, 1.0))
+    view = draw.random_view(x, spec, u, second)
+    solarised = augment.normalise(augment.solarise(x, ~first(64)))
+    torch.testing.assert_close(view[second], solarised[second], atol=1e-4, rtol=0)
+    assert (view[~second].std((2, 3)) < augment.normalise(x)[~second].std((2, 3))).all()
+
+
 JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 
 
@@ -123,14 +138,14 @@ JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
         (0.3, {"vertical_flip": 0.3}),
         (0.8, {"jitter": 0.8, **JITTER}),
         (0.2, {"gray": 0.2}),
-        (0.5, {"blur": 0.5, "blur_kernel": 3, "blur_sigma": (0.5, 1.0)}),
-        (0.2, {"solarise": 0.2}),
+        (0.5, {"blur": (0.5, 0.0), "blur_kernel": 3, "blur_sigma": (0.5, 1.0)}),
+        (0.2, {"solarise": (0.2, 0.0)}),
     ],
 )
 def test_an_operation_befalls_its_share_of_the_images(share, options):
     n = 2000
     x = augment.from_uint8(noise(1, 8).expand(n, -1, -1, -1))
-    view = draw.random_view(x, ViewSpec(8, **options), rolls(n))
+    view = draw.random_view(x, ViewSpec(8, **options), rolls(n), first(n))
     changed = (view - augment.normalise(x)).abs().amax((1, 2, 3)) > 1e-4
     assert abs(changed.double().mean() - share) < 5 * (share * (1 - share) / n) ** 0.5
 
@@ -138,7 +153,7 @@ def test_an_operation_befalls_its_share_of_the_images(share, options):
 def test_jitter_draws_kornias_ranges_in_the_stated_order():
     images, u = noise(32, 12), rolls(32)
     spec = ViewSpec(12, jitter=0.8, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.1)
-    got = draw.random_view(augment.from_uint8(images), spec, u)
+    got = draw.random_view(augment.from_uint8(images), spec, u, first(32))
 
     x = images / 255
     y = kornia.enhance.adjust_brightness_accumulative(x, 0.6 + 0.8 * u[:, draw.BRIGHTNESS])
@@ -153,10 +168,10 @@ def test_jitter_draws_kornias_ranges_in_the_stated_order():
 def test_an_operation_switched_off_leaves_the_others_as_they_were():
     x = augment.from_uint8(noise(64, 32))
     u = rolls(64)
-    half = ViewSpec(32, crop_min=0.2, flip=0.5, jitter=0.8, **JITTER, gray=0.2, blur=0.5)
+    half = ViewSpec(32, crop_min=0.2, flip=0.5, jitter=0.8, **JITTER, gray=0.2, blur=(0.5, 0.5))
     off = ViewSpec(32, crop_min=0.2, flip=0.5, jitter=0.8, **JITTER, gray=0.2)
     blurred = (u[:, draw.BLUR] < 0.5) & (u[:, draw.SIGMA] > 0.1)  # at a sigma of 0.1 to 0.3 there is little to see
-    a, b = draw.random_view(x, half, u), draw.random_view(x, off, u)
+    a, b = draw.random_view(x, half, u, first(64)), draw.random_view(x, off, u, first(64))
     difference = (a - b).abs().amax((1, 2, 3))
     assert (difference[u[:, draw.BLUR] >= 0.5] == 0).all()
     assert (difference[blurred] > 1e-2).all()

@@ -1,4 +1,4 @@
-"""One random view: from the dice to the parameters of every operation, and the operations in their order."""
+"""Random views: from the dice to the parameters of every operation, and the operations in their order."""
 
 from __future__ import annotations
 
@@ -29,20 +29,27 @@ class Box(NamedTuple):
     columns: Tensor
 
 
-def random_view(x: Tensor, spec: ViewSpec, u: Tensor) -> Tensor:
-    """One view of the images (B, H, 3, W) by the dice u (B, COLUMNS) -> (B, 3 or 2, S, S)."""
+def random_view(x: Tensor, spec: ViewSpec, u: Tensor, second: Tensor) -> Tensor:
+    """A view of each image (B, H, 3, W) by the dice u (B, COLUMNS) -> (B, 3 or 2, S, S).
+
+    `second` (B,) says whose chances are those of the second view: so both are made in one go, with half the kernels.
+    """
+
+    def befalls(column: int, chances: tuple[float, float]) -> Tensor:
+        return u[:, column] < torch.where(second, chances[1], chances[0])
+
     x = _move(x, spec, u)
     if spec.jitter:
         x = _jitter(x, spec, u)
     if spec.gray:
         x = augment.drop_colour(x, u[:, GRAY] < spec.gray)
-    if spec.blur:
+    if any(spec.blur):
         sigma = _between(u[:, SIGMA], *spec.blur_sigma)
-        sigma = torch.where(u[:, BLUR] < spec.blur, sigma, 1e-3)  # so small that the matrix is the identity
+        sigma = torch.where(befalls(BLUR, spec.blur), sigma, 1e-3)  # so small that the matrix is the identity
         matrix = augment.blur_matrix(sigma, spec.blur_kernel, spec.size)
         x = augment.resample(x, matrix, matrix)
-    if spec.solarise:
-        x = augment.solarise(x, u[:, SOLARISE] < spec.solarise)
+    if any(spec.solarise):
+        x = augment.solarise(x, befalls(SOLARISE, spec.solarise))
     x = augment.normalise(x)
     return augment.sobel(x) if spec.sobel else x
 

@@ -1,4 +1,4 @@
-"""What a domain may do to its images: one `ViewSpec` for each of the two views, from the options."""
+"""What a domain may do to its images: a `ViewSpec`, from the options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from concurl.config import Config
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """Every parameter of one view. The defaults do nothing but bring the image's central square to `size`."""
+    """Every parameter of a view. The defaults do nothing but bring the image's central square to `size`.
+
+    Pairs of probabilities are for the first and the second view (of more, for those at odd and even places).
+    """
 
     size: int
     """Side of the view in pixels."""
@@ -52,14 +55,14 @@ class ViewSpec:
     """Probability of dropping the colours."""
 
     # ---- after the colours --------------------------------------------------------------------------------
-    blur: float = 0.0
-    """Probability of a Gaussian blur."""
+    blur: tuple[float, float] = (0.0, 0.0)
+    """Probabilities of a Gaussian blur."""
     blur_kernel: int = 23
     """Its kernel in pixels, odd."""
     blur_sigma: tuple[float, float] = (0.1, 2.0)
     """Its standard deviation in pixels, uniform."""
-    solarise: float = 0.0
-    """Probability of inverting the bright half of the values."""
+    solarise: tuple[float, float] = (0.0, 0.0)
+    """Probabilities of inverting the bright half of the values."""
     sobel: bool = False
     """Replace the colours by the two Sobel gradients."""
 
@@ -74,8 +77,11 @@ class ViewSpec:
         return self.warps or self.crop_min < 1 or bool(self.flip or self.vertical_flip)
 
 
-def view_specs(config: Config) -> tuple[ViewSpec, ViewSpec]:
-    """The two views of `config.preset`, with the user's own crop, blur, solarise and sobel put in."""
+ALWAYS_AND_EVERY_OTHER_TIME = (1.0, 0.5)  # how the paper blurs its two views
+
+
+def view_spec(config: Config) -> ViewSpec:
+    """The views of `config.preset`, with the user's own crop, blur, solarise and sobel put in."""
     if config.image_size is None or config.preset is None:
         raise ValueError(
             f"image_size={config.image_size}, preset={config.preset}: settle the Config before views are made"
@@ -84,12 +90,11 @@ def view_specs(config: Config) -> tuple[ViewSpec, ViewSpec]:
     if config.crop_min is not None:
         spec = dataclasses.replace(spec, crop_min=config.crop_min)
     if config.blur_kernel == 0:
-        spec = dataclasses.replace(spec, blur=0.0)
+        spec = dataclasses.replace(spec, blur=(0.0, 0.0))
     elif config.blur_kernel is not None:  # asking for a kernel asks for blur, also where the preset has none
-        spec = dataclasses.replace(spec, blur=1.0, blur_kernel=config.blur_kernel)
-    spec = dataclasses.replace(spec, sobel=config.sobel)
-    # the paper blurs view 1 always and view 2 every other time; BYOL solarises view 2 only
-    return spec, dataclasses.replace(spec, blur=spec.blur / 2, solarise=config.solarise)
+        spec = dataclasses.replace(spec, blur=ALWAYS_AND_EVERY_OTHER_TIME, blur_kernel=config.blur_kernel)
+    # BYOL solarises the second view only
+    return dataclasses.replace(spec, sobel=config.sobel, solarise=(0.0, config.solarise))
 
 
 def _natural(size: int) -> ViewSpec:
@@ -104,13 +109,13 @@ def _natural(size: int) -> ViewSpec:
         saturation=0.2,
         hue=0.1,
         gray=0.2,
-        blur=1.0,
+        blur=ALWAYS_AND_EVERY_OTHER_TIME,
     )
 
 
 def _small(size: int) -> ViewSpec:
     """About 32 px: blur would leave nothing to see, and the stronger saturation is what CIFAR recipes use."""
-    return dataclasses.replace(_natural(size), saturation=0.4, blur=0.0)
+    return dataclasses.replace(_natural(size), saturation=0.4, blur=(0.0, 0.0))
 
 
 def _gray(size: int) -> ViewSpec:

@@ -9,7 +9,7 @@ from concurl.config import Config
 from concurl.views import augment
 from concurl.views.dice import dice
 from concurl.views.draw import COLUMNS, random_view
-from concurl.views.presets import view_specs
+from concurl.views.presets import view_spec
 
 
 class Views:
@@ -19,29 +19,21 @@ class Views:
     """
 
     def __init__(self, config: Config) -> None:
-        self.seed = config.seed
-        one, other = view_specs(config)
-        n = config.n_views
-        # The two kinds in turn; where there is no blur they are one.
-        self.kinds = {one: range(n)} if one == other else {one: range(0, n, 2), other: range(1, n, 2)}
+        self.seed, self.n_views, self.spec = config.seed, config.n_views, view_spec(config)
 
     @property
     def channels(self) -> int:
-        return 2 if next(iter(self.kinds)).sobel else 3
+        return 2 if self.spec.sobel else 3
 
     def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, ...]:
         """uint8 (B, 3, H, W), int64 (B,), int64 () -> n_views of float32 (B, channels, S, S)."""
         # an autocast around the training step would round the pixels to bfloat16 in the matrix products
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-            x = augment.from_uint8(images)
-            made: dict[int, Tensor] = {}
-            for spec, numbers in self.kinds.items():  # views of one kind in one go: half the kernels, and to compile
-                n = len(numbers)
-                view = torch.arange(numbers.start, numbers.stop, numbers.step, device=ids.device)
-                u = dice(self.seed, step, ids.repeat(n), view.repeat_interleave(len(ids)), COLUMNS)
-                images_of_all = x.expand(n, *x.shape).flatten(0, 1)  # no copy for one
-                made.update(zip(numbers, random_view(images_of_all, spec, u).chunk(n), strict=True))
-            return tuple(made[view] for view in sorted(made))
+            x, n = augment.from_uint8(images), self.n_views
+            view = torch.arange(n, device=ids.device).repeat_interleave(len(ids))
+            u = dice(self.seed, step, ids.repeat(n), view, COLUMNS)
+            images_of_all = x.expand(n, *x.shape).flatten(0, 1)
+            return random_view(images_of_all, self.spec, u, view % 2 == 1).chunk(n)
 
 
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
