@@ -50,6 +50,7 @@ def plan(base: Config = BASE) -> dict[str, list[Callable[[], list[Row]]]]:
     return {
         "start": [lambda: start_rows(base), lambda: start_rows(WIDE)],
         "step": steps("step", *((c, form) for c in (base, WIDE, STL) for form in ("ceiling", "step"))),
+        "race": steps("race", *((c.replace(reproducible=False), f) for c in (base, STL) for f in ("ceiling", "step"))),
         "M": steps("M", *((base.replace(n_transforms=m), "step") for m in (1, 10, 100, 1000))),
         "K": steps("K", *((base.replace(n_clusters=k), "step") for k in (10, 100, 1000))),
         "batch": steps("batch", *((base.replace(batch_size=b), "step") for b in (128, 256, 512, 1024))),
