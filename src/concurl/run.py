@@ -22,7 +22,6 @@ from concurl.clustering.assign import (
     UNSURE,
     Assignment,
     Floats,
-    assign,
     assign_embeddings,
     balanced,
     embeddings,
@@ -48,6 +47,7 @@ log = logging.getLogger("concurl")
 # Images are embedded in these blocks, however they are shared out: an image's last digits may hang on its place in the
 # matrices, and so its place is always the same. Whole chunks of the network's (see embed.py): a part of one costs as much.
 BLOCK = 1024
+SPAN = 32 * BLOCK  # images embedded in one go: the next are read while these are computed
 Embedded = tuple[Tensor, dict[str, Floats]]
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
@@ -214,11 +214,12 @@ def write_predictions(
     """Label the images `rows` (from a block's start) block by block: memory does not grow with their number."""
     with written_aside(path) as file:
         file.write(csv_text(COLUMNS, ()).encode())
-        for start in range(rows.start, rows.stop, BLOCK):
-            block = slice(start, min(start + BLOCK, rows.stop))
-            found = assign(trained, images.images[block])
-            text = csv_text((), assignment_rows(images.names[block], found, cluster_names))
-            file.write(text.encode(errors="surrogateescape"))
+        for start in range(rows.start, rows.stop, SPAN):
+            x, _ = embeddings(trained, images.images[start : min(start + SPAN, rows.stop)])
+            for first, block in zip(range(start, rows.stop, BLOCK), torch.split(x, BLOCK), strict=False):
+                found = assign_embeddings(trained, block)
+                named = assignment_rows(images.names[first : first + len(block)], found, cluster_names)
+                file.write(csv_text((), named).encode(errors="surrogateescape"))
 
 
 def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int, str]) -> Iterator[tuple[Any, ...]]:

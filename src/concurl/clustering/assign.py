@@ -145,10 +145,8 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
         labels = q.argmax(1)
         members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)
-        votes = torch.zeros(len(part), K, device=device)
-        for member in members.argmax(2):
-            votes.scatter_add_(1, member[:, None], votes.new_ones(len(part), 1))
-        votes /= len(members)
+        ballots = members.argmax(2) + K * torch.arange(len(part), device=device)  # (M, n): each image has K places
+        votes = torch.bincount(ballots.flatten(), minlength=len(part) * K).view(-1, K) / len(members)
         member_votes.index_add_(0, labels, votes.double())
         agreement = votes.gather(1, labels[:, None])[:, 0]
         outlier = (1 - scores.max(1).values) / 2
