@@ -1,6 +1,6 @@
 """Line and area charts as inline SVG: no script needed to read them, and they take the page's colours.
 
-Drawn here rather than by plotly, whose script alone is 4.5 MB and would be most of a page.
+Drawn here rather than by plotly, whose script alone is 4.8 MB and would be most of a page.
 """
 
 from __future__ import annotations
