@@ -21,7 +21,7 @@ from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
 
 TINY = (
-    "--encoder tiny --image-size 16 --preset none --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
+    "--encoder tiny --image-size 16 --preset small --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
     "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 0 --quiet --no-report"
 ).split()
 
@@ -81,6 +81,13 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     assert [line["epoch"] for line in lines] == [0, 1]
     assert "acc" not in lines[-1], "no labels were given"
     assert tree_hash(photos) == before
+
+
+def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:
+    assert fit(photos, "--preset", "none", "--crop-min", "none") == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["preset"] == "none"
+    assert config["crop_min"] is None
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
@@ -184,7 +191,7 @@ def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.Capture
     assert main(["report", "run", "--labels", "labels.csv", "--quiet"]) == 0
     page = Path("run/report.html").read_text()
     assert "16 images have none and are left out" in page
-    assert "<bdi>c0</bdi>" in page
+    assert f"<bdi>c{some[0]['cluster']}</bdi>" in page
 
 
 def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -383,7 +390,7 @@ def test_no_permission_is_said_before_any_work(
         "demo -o locked/demo",
         "report run",
     ):
-        assert "permission denied; choose a folder that can be written to" in refused(capsys, *call.split()), call
+        assert "Permission denied; choose a folder that can be written to" in refused(capsys, *call.split()), call
     assert tree_hash(Path()) == before
 
     def denied(path: bytes) -> None:
