@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from concurl.data.aside import cannot_write
 from concurl.errors import UserError, no_such
 from concurl.progress import OneLine
 
@@ -96,14 +98,15 @@ def check_file(output: Path, name: str) -> None:
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
-    _check_writable(output.parent)
+    _check_writable(output)
 
 
-def _check_writable(folder: Path) -> None:
+def _check_writable(output: Path) -> None:
     """The folder, or what it would be made in, takes files: better asked now than after the work."""
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    place = next(path for path in (output, *output.absolute().parents) if path.is_dir())
     if not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {place}: permission denied; choose a folder that can be written to")
+        kind = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+        raise cannot_write(OSError(kind, os.strerror(kind)), output)
 
 
 def write_report(folder: Path, opened: Opened) -> Path:
