@@ -25,7 +25,7 @@ from concurl.training.checkpoint import checkpoints
 OPTIONS = {
     "encoder": "tiny",
     "image-size": 8,
-    "preset": "none",
+    "preset": "small",
     "batch-size": 8,
     "projector-hidden": 16,
     "projector-dim": 8,

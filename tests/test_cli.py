@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
 
 TINY = (
-    "--encoder tiny --image-size 16 --preset none --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
+    "--encoder tiny --image-size 16 --preset small --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
     "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 0 --quiet --no-report"
 ).split()
 
@@ -80,6 +81,13 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     assert [line["epoch"] for line in lines] == [0, 1]
     assert "acc" not in lines[-1], "no labels were given"
     assert tree_hash(photos) == before
+
+
+def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:
+    assert fit(photos, "--preset", "none", "--crop-min", "none") == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["preset"] == "none"
+    assert config["crop_min"] is None
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
@@ -183,7 +191,7 @@ def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.Capture
     assert main(["report", "run", "--labels", "labels.csv", "--quiet"]) == 0
     page = Path("run/report.html").read_text()
     assert "16 images have none and are left out" in page
-    assert "<bdi>c0</bdi>" in page
+    assert f"<bdi>c{some[0]['cluster']}</bdi>" in page
 
 
 def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,6 +329,10 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
     assert fit(photos) == 0
     Path("a.txt").write_text("x")
     Path("empty").mkdir()
+    Path("half").mkdir()  # what a run leaves that was stopped
+    for name in ("config.json", "run.json"):
+        Path("half", name).write_bytes(Path("run", name).read_bytes())
+    unfinished = "half: the run is not finished; go on with concurl fit --resume -o half"
     before = tree_hash(photos), tree_hash(Path("run"))
     for call, says in {
         "photos": "did you mean concurl fit photos -k 10 -o runs/photos?",
@@ -328,6 +340,14 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "--epochs 3": "the verb comes first",
         "predict run": "source missing, as in: concurl predict runs/photos NEW -o new.csv",
         "predict photos run -o n.csv": "the run comes first: concurl predict run photos -o n.csv",
+        "predict rum photos -o n.csv": "rum: no such file or folder; did you mean run?",
+        "predict half photos -o n.csv": unfinished,
+        "report half": unfinished,
+        "evaluate half": unfinished,
+        "export half --folders copy -o x": unfinished,
+        "report rum": "did you mean run?",
+        "evaluate rum": "did you mean run?",
+        "export rum --folders copy -o x": "did you mean run?",
         "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
         "predict run photos -o no/n.csv": "no: no such folder",
         "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
@@ -351,9 +371,56 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
     assert (tree_hash(photos), tree_hash(Path("run"))) == before
 
 
+def test_no_permission_is_said_before_any_work(
+    capsys: pytest.CaptureFixture[str], photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(photos) == 0
+    Path("locked").mkdir()
+    access = os.access  # root may write anywhere: the answer is made up, for this folder and for the run's
+    closed = {Path("locked").resolve(), Path("run").resolve()}
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).resolve() not in closed and access(path, mode))
+    before = tree_hash(Path())
+    for call in (
+        f"fit photos -k 3 -o locked/run {' '.join(TINY)}",
+        "predict run photos -o locked/n.csv",
+        "audit photos -o locked/n.csv",
+        "export run --folders copy -o locked/x",
+        "export run --model -o locked/x.pt2",
+        "pack photos -o locked",
+        "demo -o locked/demo",
+        "report run",
+    ):
+        assert "Permission denied; choose a folder that can be written to" in refused(capsys, *call.split()), call
+    assert tree_hash(Path()) == before
+
+    def denied(path: bytes) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert "/photos/: Permission denied; see who may read" in refused(capsys, "audit", "photos")
+
+
 def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     assert fit(photos) == 0
     assert "24 images for 3 clusters are few" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurl.commands.talk import reader_progress, speak
+
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    speak(quiet=False)
+    show = reader_progress()
+    for done in range(1, 31):
+        show("audit", done, 30)
+    for done in range(1, 751):
+        show("map", done, 750)
+    shown = terminal.getvalue()
+    assert shown.count("\n") == 2
+    assert "30/30" in shown
+    assert re.search(r"750/750 .* steps/s", shown)
 
 
 def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

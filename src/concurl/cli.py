@@ -70,9 +70,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"concurl: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"concurl: {one_line(where)}{one_line(error.strerror or error)}", file=sys.stderr)
-        return 74
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        denied = isinstance(error, PermissionError)
+        hint = "; see who may read and write it" if denied else ""
+        print(f"concurl: {one_line(where)}{one_line(error.strerror or error)}{hint}", file=sys.stderr)
+        return 2 if denied else 74
     except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+from pathlib import Path
+
 
 class UserError(ValueError):
     """Wrong input. The message is one line that names the value and the remedy; the command line exits with 2."""
@@ -13,6 +17,17 @@ class RunError(RuntimeError):
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def no_such(path: str | Path) -> UserError:
+    """The answer to a path that is not there: with the name beside it that was probably meant."""
+    head, name = os.path.split(os.path.normpath(path))
+    try:
+        near = difflib.get_close_matches(name, os.listdir(head or "."), n=1)
+    except OSError:
+        near = []
+    hint = f"did you mean {os.path.join(head, near[0])}?" if near else "check the path"
+    return UserError(f"{path}: no such file or folder; {hint}")
 
 
 def one_line(message: object) -> str:

@@ -113,7 +113,9 @@ def _reader(kind: Any) -> Any:
     """Text -> value; 'none' where None is allowed. Ranges and choices are Config's own business."""
     (part,) = _plain(kind)
     convert = str if get_origin(part) is Literal else part
-    optional = NoneType in get_args(kind)
+    optional = NoneType in get_args(kind) and "none" not in get_args(
+        part
+    )  # a choice of that name, --preset none, is it
 
     def read(text: str) -> Any:
         return None if optional and text.lower() == "none" else convert(text)

@@ -30,7 +30,7 @@ class Progress:
         self.first = done
         self.bar: Any = None
         if log.isEnabledFor(logging.INFO) and sys.stderr.isatty():
-            self.bar = tqdm(total=total, initial=done, desc=stage, unit=unit, leave=True, dynamic_ncols=True)
+            self.bar = tqdm(total=total, initial=done, desc=stage, unit=f" {unit}", leave=True, dynamic_ncols=True)
 
     def advance(self, n: int, note: str = "") -> None:
         self.done += n

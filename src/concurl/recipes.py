@@ -174,7 +174,8 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     n, side = facts.n_images, min(facts.height, facts.width)
     if config.n_clusters > n:
         raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images; ask for fewer clusters")
-    choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), "the size the images are kept at")
+    capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller
+    choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = config.image_size
     assert size is not None
     choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"views are {size} px")

@@ -91,9 +91,7 @@ def make_run(
         "source": "/data/photos",
     } | summary
     (folder / "summary.json").write_text(json.dumps(facts))
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps(_epoch(e, epochs, k)) + "\n" for e in range(1, epochs + 1))
-    )
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(_epoch(e, epochs, k)) + "\n" for e in range(epochs)))
     (folder / "config.json").write_text(Config(n_clusters=k, epochs=epochs).to_json())
     (folder / "environment.json").write_text(json.dumps({"concurl": "0.1.0", "device": "cpu"}))
     with (folder / "skipped.csv").open("w", newline="", encoding="utf-8") as file:
@@ -102,7 +100,7 @@ def make_run(
 
 
 def _epoch(epoch: int, last: int, k: int) -> dict[str, Any]:
-    done = epoch / last
+    done = (epoch + 1) / last
     clustering = done > 0.3
     l2 = np.log(k) * (1 - 0.6 * min(1.0, 3 * max(0.0, done - 0.3))) if clustering else None
     l1 = 0.2 + 0.8 * np.exp(-12 * done)

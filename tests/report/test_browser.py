@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import os
 import threading
 import time
@@ -316,6 +317,23 @@ def test_a_filtered_image_is_neither_drawn_in_colour_nor_found(page: Any, browse
     browser.js("document.getElementById('stage').scrollIntoView({block: 'center'})")
     ActionChains(page).move_to_element_with_offset(canvas, round(x), round(y)).perform()
     assert text(page, "hover-path") != path_of(browser, i)
+
+
+def test_names_on_the_map_stay_apart_and_inside(browser: Browser, run: Run) -> None:
+    page = browser.open(run.folder / "report.html", width=400)
+    browser.js(
+        "window.written = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
+        "  window.written.push([text, x, y, this.measureText(text).width]); fill.call(this, text, x, y); };"
+        "data.x.fill(5000); data.y.fill(10000)"  # every cluster at one spot at the lower edge
+    )
+    page.find_element(By.ID, "zoom-reset").click()
+    names = until(lambda: browser.js("return window.written"))[:6]
+    assert sorted(name for name, *_ in names) == [f"Cluster {c}" for c in range(6)]
+    height = browser.js("return document.getElementById('stage').clientHeight")
+    lines = sorted(y for _, _, y, _ in names)
+    assert all(12 < y < height for y in lines)
+    assert all(after - before >= 16 for before, after in itertools.pairwise(lines))
 
 
 def test_pictures_on_the_map_and_zoom(page: Any, browser: Browser, run: Run) -> None:

@@ -83,6 +83,7 @@ def test_the_histogram_counts_every_value() -> None:
     counts = [int(n) for n in re.findall(r"<title>(\d+) images", str(histogram(values, "agreement")))]
     assert (len(counts), sum(counts), counts[0], counts[10], counts[19]) == (20, 5, 2, 1, 2)
     assert str(histogram(values, "agreement", low=0.5)).count('class="low"') == 10
+    assert ">2 images</text>" in str(histogram(values, "agreement"))  # what the tallest bar stands for
 
 
 def test_a_levels_name_stands_where_no_curve_is() -> None:
@@ -105,6 +106,9 @@ def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
     charts = {chart.key: chart for chart in curves(facts, ["red"] * 6)}
     assert list(charts) == ["l1", "l2", "l3", "diversity", "sizes", "feature_std"]
     assert f"ln 6 = {math.log(6):.2f}" in str(charts["l2"].svg)
+    for key in ("l2", "l3", "feature_std"):  # how far from guessing, or from collapse: both are read from 0 on
+        assert ">0</text>" in str(charts[key].svg)
+    assert ">40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)
     first = charts["sizes"].data["lines"][0]["y"][0]
     assert first == pytest.approx(facts.epochs[0]["cluster_sizes"][0] / sum(facts.epochs[0]["cluster_sizes"]), abs=1e-5)

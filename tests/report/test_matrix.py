@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import confusion_matrix
 from synthetic_run import Run, make_run
 
@@ -56,6 +57,12 @@ def test_the_matched_matrix_counts_what_scikit_learn_counts(given: tuple[RunFact
         assert int(column[-1]) == (facts.names.index(row) + 2) % 6
     assert found.scores["acc"] == pytest.approx((facts.cluster == run.labels).mean())
     np.testing.assert_allclose(found.matrix.shares.sum(axis=1), 1)
+    rng = np.random.default_rng(1)
+    dice = []
+    for _ in range(100):
+        table = confusion_matrix(facts.cluster, rng.permutation(labels), labels=range(6))
+        dice.append(table[linear_sum_assignment(-table)].sum() / len(labels))
+    assert found.chance == pytest.approx(np.mean(dice), abs=0.02)
 
 
 def test_images_without_a_label_are_left_out(given: tuple[RunFacts, Run]) -> None:

@@ -140,9 +140,7 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
-    assert pairs[0].startswith(
-        "Cluster 0 with Cluster 1 25% of the votes on its images are for the other; 10% the other way round."
-    )
+    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of its votes go there, 10% come back.")
 
 
 def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Callable[..., str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import open_again, run_facts, speak
+from concurl.commands.talk import check_run, open_again, run_facts, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -18,6 +18,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     given = parser.parse(argv)
     speak(quiet=True)
+    check_run(given.run)
     from concurl import run, runfolder
     from concurl.clustering.assign import BRANCHES, assign
     from concurl.clustering.evaluate import evaluate as score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file, open_again, run_facts, speak
+from concurl.commands.talk import check_file, check_folder, check_run, open_again, run_facts, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -27,7 +27,9 @@ def main(argv: list[str]) -> int:
         raise parser.missing("say what to export, --folders symlink|hardlink|copy or --model")
     if given.model and given.names:
         raise UserError("--names goes with --folders; the model gives the clusters' numbers")
+    check_run(given.run)
     if given.folders:
+        check_folder(given.output)
         from concurl.export.folders import export_folders
 
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.talk import check_file, check_folder, check_limit, reader_progress, speak
+from concurl.commands.talk import check_file, check_folder, check_limit, check_run, reader_progress, speak
 from concurl.data.parts import Part
 from concurl.errors import UserError
 from concurl.options import Parser
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
 
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
         raise UserError(f"the run comes first: concurl predict {given.source} {given.run} -o {given.output}")
+    check_run(given.run)
     trained = run.model_of(given.run, given.device)
     images = open_source(
         given.source,

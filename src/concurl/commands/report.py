@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.talk import open_again, run_facts, speak, write_report
+from concurl.commands.talk import check_file, check_run, open_again, run_facts, speak, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -24,6 +24,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
     given = parser.parse(argv)
     speak(given.quiet)
+    check_run(given.run)
+    check_file(given.run / "report.html", "report.html")
     from concurl import runfolder
 
     config = runfolder.config_of(given.run)

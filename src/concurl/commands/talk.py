@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -10,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.errors import UserError
+from concurl.data.aside import cannot_write
+from concurl.errors import UserError, no_such
 from concurl.progress import OneLine
 
 if TYPE_CHECKING:
@@ -59,6 +61,14 @@ def open_again(
     )
 
 
+def check_run(folder: Path) -> None:
+    """Refuse, before any work, a run that is not there, or one that was stopped before its end."""
+    if not folder.exists():
+        raise no_such(folder)
+    if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
+        raise UserError(f"{folder}: the run is not finished; go on with concurl fit --resume -o {folder}")
+
+
 def check_workers(workers: int | None) -> None:
     if workers is not None and workers < 0:
         raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
@@ -73,6 +83,7 @@ def check_folder(output: Path, source: str | Path | None = None) -> None:
     """Refuse, before any work, a folder that is a file, or one inside the pictures' own, which is only read."""
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; name a folder with -o")
+    _check_writable(output)
     if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
@@ -87,6 +98,15 @@ def check_file(output: Path, name: str) -> None:
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
+    _check_writable(output)
+
+
+def _check_writable(output: Path) -> None:
+    """The folder, or what it would be made in, takes files: better asked now than after the work."""
+    place = next(path for path in (output, *output.absolute().parents) if path.is_dir())
+    if not os.access(place, os.W_OK | os.X_OK):
+        kind = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+        raise cannot_write(OSError(kind, os.strerror(kind)), output)
 
 
 def write_report(folder: Path, opened: Opened) -> Path:
@@ -100,9 +120,12 @@ def reader_progress() -> Callable[[str, int, int], None]:
     from concurl.progress import Progress
 
     bars: dict[str, Progress] = {}
+    units = {"audit": "files", "pack": "files", "map": "steps"}
 
     def show(stage: str, done: int, total: int) -> None:
-        bar = bars.setdefault(stage, Progress(stage, total, "images"))
+        if stage not in bars:  # a bar shows itself when it is made: one for each stage, not for each call
+            bars[stage] = Progress(stage, total, units.get(stage, "images"))
+        bar = bars[stage]
         bar.advance(done - bar.done)
         if done >= total:
             bar.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from concurl.data.folder import Inode, inode, walk
 from concurl.data.lists import LIST_SUFFIXES, read_paths
 from concurl.data.pattern import find_matches, is_pattern, split_pattern
 from concurl.data.shards import is_shard, list_members
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
 
 PathLike = str | os.PathLike[str]
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
@@ -110,9 +109,7 @@ def _list_one(source: str, exclude: Collection[Inode], cache: Path | None) -> Li
     if is_pattern(source):
         base, wanted = split_pattern(source)
         return Listing(source, base, find_matches(os.fsencode(base), wanted, exclude, cache))
-    near = difflib.get_close_matches(name, os.listdir(folder) if os.path.isdir(folder) else [], n=1)
-    hint = f"did you mean {os.path.join(os.path.dirname(source), near[0])}?" if near else "check the path"
-    raise UserError(f"{source}: no such file or folder; {hint}")
+    raise no_such(source)
 
 
 def _expanded(root: bytes, name: bytes, exclude: Collection[Inode], cache: Path | None) -> Iterator[Entry]:

@@ -49,7 +49,8 @@ def export_folders(run: Path, output: Path, *, how: str, names: Path | None = No
             if error.errno in FULL:
                 target.unlink(missing_ok=True)  # half a picture
                 raise disk_full(target, (root / row["path"]).stat().st_size) from error
-            raise UserError(f"{target}: {how} failed ({error.strerror}); try --folders copy") from None
+            other = "another folder with -o" if how == "copy" else "--folders copy"
+            raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
         counts[folder] += 1
     return dict(counts)
 

@@ -1,6 +1,6 @@
 """Line and area charts as inline SVG: no script needed to read them, and they take the page's colours.
 
-Drawn here rather than by plotly, whose script alone is 4.5 MB and would be most of a page.
+Drawn here rather than by plotly, whose script alone is 4.8 MB and would be most of a page.
 """
 
 from __future__ import annotations
@@ -214,7 +214,8 @@ def _extent(lines: Sequence[Line], level: tuple[str, float] | None) -> tuple[flo
     if level:
         low, high = min(low, level[1]), max(high, level[1])
     pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
-    return (0.0 if 0 <= low < 0.5 * high else low - pad), high + pad
+    # beside a level the distance to it is read, and only from 0 on is that a share
+    return (0.0 if low >= 0 and (level or low < 0.5 * high) else low - pad), high + pad
 
 
 def _thin(n: int) -> NDArray[np.int64]:

@@ -30,12 +30,19 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
     """The charts that the log has numbers for, the losses first."""
     if len(facts.epochs) < 2:
         return []
-    x = facts.series("epoch")
+    x = facts.series("epoch") + 1  # the log counts from 0, people from 1: the last one is the number of epochs
     k = facts.n_clusters
     guess = (f"guessing: ln {k} = {math.log(k):.2f}", math.log(k)) if k > 1 else None
 
-    def one(key: str, title: str, note: str, level: tuple[str, float] | None = None) -> Chart | None:
-        return line_chart(key, title, note, x, [Line(title, _joined(facts.series(key)))], level=level)
+    def one(
+        key: str,
+        title: str,
+        note: str,
+        level: tuple[str, float] | None = None,
+        limits: tuple[float, float] | None = None,
+    ) -> Chart | None:
+        line = Line(title, _joined(facts.series(key)))
+        return line_chart(key, title, note, x, [line], level=level, limits=limits)
 
     found = [
         one("l1", "BYOL loss, L1", "Two views of an image should predict each other."),
@@ -44,7 +51,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
         line_chart(
             "diversity",
             "Agreement of the ensemble",
-            "Mean NMI between the clusterings of two members; the band is one standard deviation.",
+            "Mean NMI of the clusterings of two members (1: the same), with one standard deviation.",
             x,
             [
                 Line(
@@ -64,7 +71,12 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
             _scores(facts),
             limits=(0.0, 1.0),
         ),
-        one("feature_std", "Spread of the features", "0 is collapse, 1 an even sphere."),
+        one(
+            "feature_std",
+            "Spread of the features",
+            "0: all images look alike to the model; 1: evenly spread.",
+            limits=(0.0, 1.05 * float(np.nanmax(facts.series("feature_std"), initial=1.0))),
+        ),
     ]
     return [chart for chart in found if chart]
 
@@ -74,7 +86,7 @@ def numbers(facts: RunFacts) -> tuple[list[str], list[list[str]]]:
     keys = [key for key in _TABLE_KEYS if np.isfinite(facts.series(key)).any()]
     last = len(facts.epochs) - 1
     some = np.unique(np.linspace(0, last, min(_TABLE_ROWS, last + 1)).round().astype(int))
-    columns = {key: facts.series(key) for key in ("epoch", *keys)}
+    columns = {"epoch": facts.series("epoch") + 1} | {key: facts.series(key) for key in keys}
     rows = [[_number(columns[key][i]) for key in columns] for i in some]
     return ["Epoch", *(_TABLE_KEYS[key] for key in keys)], rows
 
@@ -95,7 +107,7 @@ def _joined(y: NDArray[np.float64]) -> NDArray[np.float64]:
 def _sizes(facts: RunFacts, colours: list[str]) -> Chart | None:
     k = facts.n_clusters
     looks = [
-        (epoch["epoch"], np.array(epoch["cluster_sizes"], dtype=np.float64))
+        (epoch["epoch"] + 1, np.array(epoch["cluster_sizes"], dtype=np.float64))
         for epoch in facts.epochs
         if isinstance(epoch.get("cluster_sizes"), list) and len(epoch["cluster_sizes"]) == k
     ]
@@ -106,7 +118,7 @@ def _sizes(facts: RunFacts, colours: list[str]) -> Chart | None:
     return share_chart(
         "sizes",
         "Cluster sizes",
-        "Share of the images in each cluster.",
+        "Share of the images in each cluster, once clustering has begun.",
         np.array([epoch for epoch, _ in looks], dtype=np.float64),
         sizes / np.where(totals > 0, totals, 1),
         facts.names,

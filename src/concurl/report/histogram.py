@@ -31,7 +31,11 @@ def histogram(values: NDArray[np.float64], what: str, low: float = 0.0, bins: in
     ]
     median = float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else math.nan
     words = f"Histogram of {what} from 0 to 1. Half of the images lie above {median:.2f}."
+    # the height means something only beside a number
+    scale = Markup('<line class="grid" x1="0" x2="{}" y1="0" y2="0"/><text x="0" y="-5">{} images</text>').format(
+        width, f"{top:,}"
+    )
     base = Markup('<line class="base" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, height + 0.5, height + 0.5)
     return Markup('<svg class="histogram" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        width, height + 22, words, Markup("").join([*bars, base, *ticks])
+        width, height + 22, words, Markup("").join([scale, *bars, base, *ticks])
     )

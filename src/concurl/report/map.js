@@ -59,7 +59,7 @@ if ($("canvas")) {
     const ink = canvas.getContext("2d"), ratio = devicePixelRatio || 1, dark = isDark();
     ink.setTransform(ratio, 0, 0, ratio, 0, 0);
     ink.clearRect(0, 0, width, height);
-    const radius = Math.min(6, Math.max(1.6, 26 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
+    const radius = Math.min(6, Math.max(1.6, 70 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
     const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
     const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
     ink.fillStyle = dark ? "#ffffff14" : "#00000010";
@@ -108,8 +108,12 @@ if ($("canvas")) {
       const half = ink.measureText(text).width / 2 + 4, middle = width / 2 + (x - view.x) * side();
       // a name at the edge stays whole; one that was zoomed out of sight stays there
       const left = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
-      let top = height / 2 + (y - view.y) * side() + 4;
-      while (written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16)) top += 16;
+      const wanted = height / 2 + (y - view.y) * side() + 4;
+      const inside = (top) => top > 12 && top < height - 4;
+      const taken = (top) => (inside(wanted) && !inside(top)) || written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16);
+      let top = wanted;
+      // the nearest free line, above or below; where all are taken, a name on another is better than none
+      for (let step = 1; taken(top) && step < 80; step++) top = wanted + (step % 2 ? -8 : 8) * step;
       written.push({ left, top, half });
       ink.strokeText(text, left, top);
       ink.fillText(text, left, top);

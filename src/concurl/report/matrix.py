@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.clustering.metrics import match_clusters, scores
+from concurl.clustering.metrics import accuracy, match_clusters, scores
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, shown
 
@@ -42,6 +42,7 @@ class Matched:
 
     matrix: Matrix
     scores: dict[str, float]
+    chance: float  # the ACC that the same clusters get from the same labels, shuffled
     unlabelled: int
 
 
@@ -99,4 +100,7 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
         counts[np.ix_(rows, columns)],
         left_out=max(len(row_order) - len(rows), len(column_order) - len(columns)),
     )
-    return Matched(table, scores(labels[known], facts.cluster[known]), int((~known).sum()))
+    truth, clusters = labels[known], facts.cluster[known]
+    rng = np.random.default_rng(0)
+    chance = float(np.mean([accuracy(rng.permutation(truth), clusters) for _ in range(5)]))
+    return Matched(table, scores(truth, clusters), chance, int((~known).sum()))

@@ -97,7 +97,7 @@ const viewer = (() => {
     picture.alt = pathOf(row);
     if (source) picture.src = source;
     else picture.removeAttribute("src");
-    const facts = { Confidence: three(data.confidence[row]), Margin: three(data.margin[row]), Agreement: three(data.agreement[row]), "Outlier score": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
+    const facts = { Confidence: three(data.confidence[row]), "Margin over the second choice": three(data.margin[row]), "Agreement of the ensemble": three(data.agreement[row]), "Outlier score, 0 to 1": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
     $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
       const pair = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
       dt.textContent = name;

@@ -197,10 +197,12 @@ def _members(facts: RunFacts) -> Check | None:
         return Check(
             "watch",
             "The ensemble is divided",
-            f"The clusterings of two members share an NMI of only {nmi:.2f}. Train longer.",
+            f"The clusterings of two members match by only {nmi:.2f} (NMI; 1 is the same clustering). Train longer.",
         )
     return Check(
-        "good", "The members agree with each other", f"The clusterings of two members share an NMI of {nmi:.2f}."
+        "good",
+        "The members agree with each other",
+        f"The clusterings of two members match by {nmi:.2f} (NMI; 1 is the same clustering).",
     )
 
 
@@ -217,7 +219,7 @@ def _spread(facts: RunFacts) -> Check | None:
             "Embeddings collapsed",
             f"All images look alike to the model (spread {spread:.2f} of 1). Lower learning_rate.",
         )
-    return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is collapse, 1 an even sphere.")
+    return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
 
 
 def _progress(facts: RunFacts) -> Check | None:
