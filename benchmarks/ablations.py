@@ -1,9 +1,11 @@
 """The paper's ablations on a folder of class folders, one training after the other, each a row of the results.
 
-    python benchmarks/ablations.py STL10 --table stl10 --set epochs=200 --minutes 25
+    python benchmarks/ablations.py STL10 --table stl10 --date 2026-11-15 --set epochs=200 --minutes 25 [--share 1/3]
 
 Rows that the table has already are left out, and no run is begun that would not end within the minutes: call it again to go
-on. All runs share one process, so blocks of the network are compiled once. Labels (the folders' names) only score.
+on. The runs of a process follow each other, so blocks of the network are compiled once; with --share several processes divide
+the rows among them, which pays on a card that computes for all at once (docs/performance.md, MPS). Labels (the folders'
+names) only score.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import torch
 
 from concurl import run
 from concurl.config import Config
+from concurl.data.parts import Part
 from concurl.data.sources import read_source
 from concurl.recipes import recipe
 from concurl.training.device import Arithmetic
@@ -63,6 +66,9 @@ def main() -> None:
     parser.add_argument("--recipe", default="paper-stl10")
     parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", help="for all runs, values as in json")
     parser.add_argument("--minutes", type=float, default=1e9, help="of all runs together")
+    parser.add_argument(
+        "--share", type=Part.parse, default=Part(1, 1), metavar="I/N", help="every N-th row, from the I-th on"
+    )
     parser.add_argument("--date", required=True, help="YYYY-MM-DD")
     given = parser.parse_args()
     shared = {key: _value(value) for key, value in (item.split("=", 1) for item in given.set)}
@@ -70,7 +76,7 @@ def main() -> None:
     classes = [name.split("/")[0] for name in images.names]
     labels = np.unique(classes, return_inverse=True)[1]
     begun, longest = time.monotonic(), 0.0
-    for kind, changes in plan():
+    for kind, changes in list(plan())[given.share.number - 1 :: given.share.of]:
         name = f"{given.table}-{kind}"
         left = given.minutes - (time.monotonic() - begun) / 60
         if name in known(given.results, given.table) or left < longest:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import gzip
 import json
+import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +59,28 @@ def known(results: Path, table: str) -> dict[str, dict[str, str]]:
 
 
 def keep(results: Path, table: str, row: dict[str, Any], metrics: bytes) -> None:
-    """Add a row, or replace the one of that name, and put its metrics beside the table."""
-    rows = known(results, table)
-    rows.pop(row["name"], None)
+    """Add a row, or replace the one of that name, and put its metrics beside the table; one process at a time."""
     short = {key: f"{value:.4f}" if isinstance(value, float) and key in SCORES else value for key, value in row.items()}
-    rows[row["name"]] = {"commit": _commit(), **short}
     (results / "metrics").mkdir(parents=True, exist_ok=True)
-    with (results / f"{table}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows.values())
     (results / "metrics" / f"{row['name']}.jsonl.gz").write_bytes(gzip.compress(metrics, mtime=0))
+    with _alone_in(results):
+        rows = known(results, table)
+        rows.pop(row["name"], None)
+        rows[row["name"]] = {"commit": _commit(), **short}
+        with (results / f"{table}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows.values())
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def _commit() -> str:
