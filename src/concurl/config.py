@@ -17,6 +17,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from concurl.errors import UserError
 
+LATE = frozenset({
+    "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
+    "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init",
+})  # fmt: skip
+"""The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run."""
+
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
 

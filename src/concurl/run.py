@@ -158,7 +158,7 @@ def conclude(
         scores = evaluate(found, labels)
     result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
     if trainer.folder is not None:
-        write_result(trainer.folder, images, result, minutes=(time.monotonic() - begun) / 60)
+        write_result(trainer.folder, images, result, minutes=(trainer.seconds + time.monotonic() - begun) / 60)
     return result
 
 

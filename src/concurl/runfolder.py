@@ -24,8 +24,10 @@ from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError
+from concurl.training.checkpoint import checkpoints
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
+from concurl.training.trainer import CHECKPOINTS, FEATURES
 
 log = logging.getLogger("concurl")
 
@@ -66,7 +68,7 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
 
 def _clear(folder: Path) -> None:
     """Remove what a run writes, and nothing else that may lie there."""
-    for name in ("checkpoints", "model"):
+    for name in (CHECKPOINTS, FEATURES, "model"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in ("config.json", "run.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv"):
         (folder / name).unlink(missing_ok=True)
@@ -81,6 +83,20 @@ def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Se
     rows = [(s.path, s.status, s.reason) for s in skipped]
     write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
+
+
+def has_features(folder: Path) -> bool:
+    """Did clustering begin in this run, after something had been learned?"""
+    return bool(checkpoints(folder / FEATURES))
+
+
+def take_features(origin: Path, folder: Path) -> None:
+    """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
+    try:
+        shutil.copytree(origin / FEATURES, folder / FEATURES)
+        shutil.copyfile(origin / "metrics.jsonl", folder / "metrics.jsonl")
+    except OSError as error:
+        raise cannot_write(error, folder) from None
 
 
 def environment(config: Config) -> dict[str, str]:

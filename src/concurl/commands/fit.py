@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
 from concurl.commands.talk import check_folder, check_workers, open_again, run_facts, speak, write_report
-from concurl.errors import UserError
+from concurl.config import LATE
+from concurl.errors import UserError, no_such
 from concurl.options import Parser, add_config_options, given_config
 from concurl.recipes import RECIPES, recipe
 
@@ -57,6 +58,13 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--strict", action="store_true", help="a warning of the health watch ends the run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in DIR as it was configured")
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        type=Path,
+        metavar="RUN",
+        help="go on from where clustering began in RUN, with other clusters: -k, --beta, --gamma, --tau, ...",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
     parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
@@ -66,9 +74,14 @@ def main(argv: list[str]) -> int:
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
     check_workers(given.workers)
+    others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir)
+    if given.origin is not None and not given.resume:
+        if any(others) or not LATE.issuperset(given_config(given)):
+            can = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(LATE))
+            raise UserError(f"--from RUN takes over its images and its features: only the clusters can differ ({can})")
+        return _branch(given)
     if given.resume:
-        others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir, given.overwrite)
-        if given_config(given) or any(others):
+        if given_config(given) or given.overwrite or given.origin is not None or any(others):
             raise UserError(
                 "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
                 "--workers, --strict)"
@@ -94,7 +107,28 @@ def main(argv: list[str]) -> int:
     return _run(given, config, about)
 
 
-def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> int:
+def _branch(given: argparse.Namespace) -> int:
+    """A run that is another one until clustering begins, and has clusters of its own from there on."""
+    from concurl import runfolder
+
+    origin: Path = given.origin
+    if not origin.exists():
+        raise no_such(origin)
+    config, about = runfolder.config_of(origin).replace(**given_config(given)), run_facts(origin)
+    if not config.clusters:
+        raise UserError("beta and gamma are both 0: nothing would be clustered")
+    if not runfolder.has_features(origin):
+        raise UserError(
+            f"{origin} has no features to go on from: clustering has not begun there yet, or it began with the first step"
+        )
+    if given.output.resolve() == origin.resolve():
+        raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
+    check_folder(given.output)
+    return _run(given, config, about | {"from": str(origin.resolve()), "version": __version__}, origin)
+
+
+def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None) -> int:
+    """A new run; with an `origin`, one that goes on from where clustering began there."""
     from concurl import run, runfolder
     from concurl.training.distributed import World
 
@@ -106,10 +140,13 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
     if holds_run and not given.overwrite:
         raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
-    config, about["chosen"] = run.settled(config, opened.images, about["train_images"])
+    config, chosen = run.settled(config, opened.images, about.get("train_images"))
+    about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
+            if origin is not None:
+                runfolder.take_features(origin, folder)
             runfolder.write_start(folder, config, about, opened.images.skipped)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
@@ -117,7 +154,7 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> in
                     len(opened.images),
                     config.n_clusters,
                 )
-        _train(world, given, opened, config, about, resume=False)
+        _train(world, given, opened, config, about, resume=origin is not None)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from concurl.config import Config
+from concurl.config import LATE, Config
 from concurl.data.batches import epoch_order, sample
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
@@ -44,6 +45,7 @@ from concurl.views.views import Views as PresetViews
 log = logging.getLogger("concurl")
 
 START_IMAGES = 50_000  # as many as k-means looks at when clustering begins
+CHECKPOINTS, FEATURES = "checkpoints", "features"  # a run's last states, and the one in which clustering began
 
 
 class Trainer:
@@ -123,6 +125,7 @@ class Trainer:
         order = self.world.share(order, c.batch_size // self.parts)  # any number of ranks sees the same parts
         for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
             if self.step == self.schedule.cluster_step:
+                self._keep_features()
                 self._start_clustering()
             clustering = self.step >= self.schedule.cluster_step
             losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
@@ -142,6 +145,12 @@ class Trainer:
         self.health.look(row)
         every = c.checkpoint_epochs
         self._save_if_due(now=epoch + 1 == c.epochs or (every is not None and (epoch + 1) % every == 0))
+
+    def _keep_features(self) -> None:
+        """From here a run can go on with other clusters: with another K, say, at the cost of the rest alone."""
+        if self.step > 0:
+            self.finite.check(self.step, self.model.parameters())
+            self.save(FEATURES)
 
     @torch.no_grad()
     def _start_clustering(self) -> None:
@@ -197,14 +206,16 @@ class Trainer:
     # ---- stopping and going on --------------------------------------------------------------------------
 
     def resume(self) -> bool:
-        """Go on from the newest sound checkpoint; False if there is none."""
-        found = None if self.folder is None else load_newest(self.folder / "checkpoints")
+        """Go on from the newest sound checkpoint, or from where clustering began; False if there is neither."""
+        found = None
+        if self.folder is not None:
+            found = load_newest(self.folder / CHECKPOINTS) or load_newest(self.folder / FEATURES)
         self.world.check_same("the newest checkpoints", [torch.tensor(-1 if found is None else found[1]["step"])])
         if found is None:
             self.metrics.rewind(0)
             return False
         state, facts = found
-        if facts["config"] != self.config.to_json():
+        if not self._leads_here(facts):
             raise UserError(
                 f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json"
             )
@@ -212,6 +223,8 @@ class Trainer:
             raise UserError(
                 f"{self.folder}: the images have changed since the run began; bring them back, or start anew (--overwrite)"
             )
+        if facts["step"] == self.schedule.cluster_step:
+            state |= self._clusters()  # as drawn: the checkpoint's may be those of another number of clusters
         self.model.load_state_dict(_under("model", state))
         self.queue.load_state_dict(_under("queue", state))
         load_tensors(self.optimizer, _under("optimizer", state))
@@ -223,15 +236,26 @@ class Trainer:
             self.health.look(row)
         return True
 
-    def save(self) -> None:
+    def _leads_here(self, facts: dict[str, Any]) -> bool:
+        """Is a checkpoint one of this run, or of one that was the same until clustering began?"""
+        if facts["step"] != self.schedule.cluster_step:
+            return bool(facts["config"] == self.config.to_json())
+        try:
+            ours, theirs = (
+                {name: value for name, value in json.loads(text).items() if name not in LATE}
+                for text in (self.config.to_json(), facts["config"])
+            )
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
+        return ours == theirs
+
+    def save(self, kind: str = CHECKPOINTS) -> None:
         if self.folder is None:
             return
-        state = {"A": self.A, "totals": self.totals}
+        state = {"totals": self.totals, **self._clusters()}
         state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
-        state |= {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
         state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
         self.world.check_same("the weights", (state[name] for name in sorted(state)))  # a file gives no order
-        self._saved = time.monotonic()
         if not self.world.leads:
             return
         facts = {
@@ -240,7 +264,12 @@ class Trainer:
             "step": self.step,
             "seconds": 60 * self._minutes(),
         }
-        save_checkpoint(self.folder / "checkpoints", self.step, state, facts)
+        save_checkpoint(self.folder / kind, self.step, state, facts)
+
+    def _clusters(self) -> dict[str, Tensor]:
+        """What rests, as it was drawn, until clustering begins."""
+        queue = {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
+        return {"A": self.A, "model.prototypes": self.model.prototypes, **queue}
 
     def _save_if_due(self, now: bool = False) -> None:
         complaint = self.health.complaint
@@ -249,6 +278,7 @@ class Trainer:
         if asked is None and not due and not now:
             return
         self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
+        self._saved = time.monotonic()
         self.save()
         if complaint is not None:
             raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")

@@ -1,0 +1,118 @@
+"""`fit --from RUN`: the run that clusters RUN's features anew is, to the byte, the one trained so from its first step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from concurl.cli import main
+from concurl.config import LATE, Config
+
+TINY = (
+    "--encoder tiny --image-size 16 --preset small --epochs 4 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
+    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --cluster-start 0.6"
+).split()
+QUIET = ["--quiet", "--no-report"]
+RESULTS = ("assignments.csv", "embeddings.npy", "model/model.safetensors", "config.json", "metrics.jsonl")
+OTHERS = {
+    "more clusters": ["-k", "5"],
+    "another ensemble": ["--n-transforms", "3", "--transforms", "diagonal"],
+    "other losses": ["--gamma", "0", "--beta", "1"],
+    "another start": ["-k", "4", "--prototype-init", "random", "--head-init", "random", "--queue-size", "0"],
+    "other codes": ["--codes-from", "online", "--tau", "0.2", "--epsilon", "0.1", "--sinkhorn-iterations", "5"],
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 pictures, and a run with three clusters; 12 steps of which the last 5 cluster, in the middle of an epoch."""
+    folder = tmp_path_factory.mktemp("other-clusters")
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        pixels = np.zeros((16, 16, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (16, 16, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"{i:02d}.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        assert main(["fit", str(folder / "photos"), "-k", "3", "-o", str(folder / "origin"), *TINY, *QUIET]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+
+
+def branch(name: str, *options: str) -> Path:
+    assert main(["fit", "--from", "origin", "-o", name, *options, *QUIET]) == 0
+    return Path(name)
+
+
+def content(run: Path) -> dict[str, object]:
+    found: dict[str, object] = {name: (run / name).read_bytes() for name in RESULTS}
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    clocks = ("minutes", "images_per_second")
+    return found | {"metrics.jsonl": [{k: v for k, v in line.items() if k not in clocks} for line in lines]}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_it_is_the_run_that_was_trained_so_from_the_start(kind: str) -> None:
+    options = [] if "-k" in OTHERS[kind] else ["-k", "3"]
+    name = kind.replace(" ", "-")
+    assert main(["fit", "photos", "-o", f"{name}-whole", *TINY, *options, *OTHERS[kind], *QUIET]) == 0
+    assert content(branch(name, *OTHERS[kind])) == content(Path(f"{name}-whole"))
+    assert content(Path(name))["assignments.csv"] != content(Path("origin"))["assignments.csv"]
+
+
+def test_it_can_be_resumed_and_gone_on_from_itself() -> None:
+    run = branch("resumed", "-k", "4")
+    whole = content(run)
+    for left in ("checkpoints", "model"):  # as after a kill in its first steps
+        shutil.rmtree(run / left)
+    assert main(["fit", "--resume", "-o", str(run), *QUIET]) == 0
+    assert content(run) == whole
+    assert main(["fit", "--from", str(run), "-o", "again", "-k", "3", *QUIET]) == 0
+    assert content(Path("again")) == content(Path("origin"))
+
+
+def test_its_minutes_are_those_of_the_whole_training() -> None:
+    state = next(Path("origin/features").iterdir()) / "manifest.json"
+    before = json.loads(state.read_text())["content"]["facts"]["seconds"]
+    branch("timed", "-k", "4")
+    first, *_, last = [json.loads(line) for line in Path("timed/metrics.jsonl").read_text().splitlines()]
+    assert first["minutes"] <= before / 60 + 1e-3 <= last["minutes"] + 2e-3
+
+
+def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--epochs", "5"], ["photos", "-k", "4"], ["-k", "4", "--seed", "1"], ["--recipe", "digits"]):
+        assert main(["fit", "--from", "origin", "-o", "x", *options]) == 2
+        assert "only the clusters can differ (--beta, --cluster-ramp, " in capsys.readouterr().err
+    cases = {
+        ("origin", "x", "--beta", "0", "--gamma", "0"): "nothing would be clustered",
+        ("origin", "origin", "-k", "4"): "name another folder",
+        ("orign", "x", "-k", "4"): "did you mean origin?",
+        ("photos", "x", "-k", "4"): "holds no run",
+        ("origin", "x", "-k", "31"): "more than the 30 images",
+        ("origin", "resumed", "-k", "5"): "already holds a run",
+    }
+    branch("resumed", "-k", "4", "--overwrite")
+    for (origin, output, *options), answer in cases.items():
+        assert main(["fit", "--from", origin, "-o", output, *options, *QUIET]) == 2
+        assert answer in capsys.readouterr().err
+    assert not Path("x").exists()
+
+
+def test_a_run_without_features_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "photos", "-o", "early", *TINY, "-k", "3", "--cluster-start", "0", *QUIET]) == 0
+    assert main(["fit", "--from", "early", "-o", "x", "-k", "4"]) == 2
+    assert "no features to go on from" in capsys.readouterr().err
+
+
+def test_late_options_are_options() -> None:
+    assert set(Config.__dataclass_fields__) > LATE
