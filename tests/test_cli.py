@@ -140,8 +140,8 @@ def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pyte
     steps = {"taken": 0}
     save = Trainer.save
 
-    def stop_in_the_middle(self: Trainer) -> None:
-        save(self)
+    def stop_in_the_middle(self: Trainer, *kind: str) -> None:
+        save(self, *kind)
         steps["taken"] += 1
         if steps["taken"] == stop:
             raise KeyboardInterrupt

@@ -93,7 +93,7 @@ def has_features(folder: Path) -> bool:
 def take_features(origin: Path, folder: Path) -> None:
     """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
     try:
-        shutil.copytree(origin / FEATURES, folder / FEATURES)
+        shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)
         shutil.copyfile(origin / "metrics.jsonl", folder / "metrics.jsonl")
     except OSError as error:
         raise cannot_write(error, folder) from None

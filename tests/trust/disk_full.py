@@ -191,9 +191,9 @@ def _stop_at(step: int, apart: Path) -> Path:
 
     save = trainer.Trainer.save
 
-    def and_stop(self: trainer.Trainer) -> None:
-        save(self)
-        if self.step == step:
+    def and_stop(self: trainer.Trainer, kind: str = trainer.CHECKPOINTS) -> None:
+        save(self, kind)
+        if self.step == step and kind == trainer.CHECKPOINTS:
             raise KeyboardInterrupt
 
     trainer.Trainer.save = and_stop  # type: ignore[method-assign]
