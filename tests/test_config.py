@@ -99,7 +99,7 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
     assert left <= optional
 
 
-@pytest.mark.parametrize(("n", "batch"), [(10, 10), (500, 16), (1797, 32), (9469, 128), (60_000, 512), (10**7, 512)])
+@pytest.mark.parametrize(("n", "batch"), [(10, 10), (500, 32), (1797, 32), (9469, 128), (60_000, 512), (10**7, 512)])
 def test_an_epoch_has_fifty_steps_where_there_are_images_for_it(n: int, batch: int) -> None:
     assert settle(recipe("modern"), SetFacts(n, 32, 32, gray=False, gpu=True))[0].batch_size == batch
 

@@ -186,8 +186,9 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     choose("cluster_hidden", config.projector_hidden, "as the projector's")
     light = "tiny" if size <= 32 else "light"
     choose("encoder", "resnet18" if facts.gpu else light, "a GPU" if facts.gpu else f"a CPU and views of {size} px")
-    # Fifty steps an epoch: with few updates the clusters set before the features have formed.
-    batch = 16
+    # Fifty steps an epoch: with few updates the clusters set before the features have formed. But no less than 32
+    # images, or batch norm sees too little.
+    batch = 32
     while batch < 512 and batch * 2 * 50 <= n:
         batch *= 2
     choose("batch_size", min(batch, n), f"{n:,} images")
