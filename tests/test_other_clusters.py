@@ -24,7 +24,6 @@ OTHERS = {
     "another ensemble": ["--n-transforms", "3", "--transforms", "diagonal"],
     "other losses": ["--gamma", "0", "--beta", "1"],
     "another start": ["-k", "4", "--prototype-init", "random", "--head-init", "random", "--queue-size", "0"],
-    "codes of the plain images": ["--codes-from", "plain"],
     "other codes": ["--codes-from", "online", "--tau", "0.2", "--epsilon", "0.1", "--sinkhorn-iterations", "5"],
 }
 

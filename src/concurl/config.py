@@ -53,9 +53,8 @@ class Config:
     """[epsilon] Entropy weight of the Sinkhorn codes (eq. 4). NOTE: not in the paper; SwAV's value."""
     sinkhorn_iterations: int = 3
     """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
-    codes_from: Literal["online", "target", "plain"] = "online"
-    """[q] Whose embeddings give the codes: the views', by the online branch (the paper) or the target, or those of the
-    plain images by the target, which are then the codes of all their views."""
+    codes_from: Literal["online", "target"] = "online"
+    """[q] Which branch's embeddings the codes are computed from. The paper: online."""
     queue_size: int = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
     cluster_start: float = 0.0

@@ -44,7 +44,6 @@ def state(trainer: Trainer) -> dict[str, torch.Tensor]:
 CASES = {
     "online": {},
     "target": {"codes_from": "target"},
-    "plain": {"codes_from": "plain", "queue_size": 40},
     "queue": {"queue_size": 40},
     "later": {"cluster_start": 0.5, "queue_size": 40, "prototype_init": "kmeans"},
     "byol": {"beta": 0.0, "gamma": 0.0},

@@ -14,7 +14,6 @@ from concurl.objective.queue import EmbeddingQueue
 from concurl.training.optimizer import make_optimizer
 from concurl.training.schedule import Schedule, Settings
 from concurl.training.step import Step
-from concurl.views.views import evaluation_view
 
 B = 16
 ABLATION = {"BYOL": (1, 0, 0), "soft clustering": (0, 1, 0), "BYOL + soft": (1, 1, 0), "ConCURL": (1, 1, 1)}
@@ -210,27 +209,6 @@ def test_each_view_is_balanced_on_its_own(tiny):
     for q in step.codes(z):
         assert not q.requires_grad
         torch.testing.assert_close(q.mean(0), torch.full((4,), 0.25), rtol=0, atol=1e-3)
-
-
-def test_plain_codes_are_the_images_own_and_those_of_all_their_views(tiny):
-    """The same step with the codes worked out by hand: from the target's z of the images as they are labelled."""
-    step = make_step(tiny(codes_from="plain", image_size=8, optimizer="sgd"))
-    images, ids = batch()
-    seen: list[torch.Tensor] = []
-    objective = step.objective
-    step.objective = lambda *a: seen.append(a[-1]) or objective(*a)
-    target = copy.deepcopy(step.model.target)
-    C = normalize(step.model.prototypes.detach().double(), dim=1)
-    step(images, ids, torch.tensor(0), torch.stack(settings(step.config)), True)
-    z = normalize(target(evaluation_view(images, 8)).z.double(), dim=1)
-    want = swav_codes((z @ C.t()).detach(), step.config.epsilon, step.config.sinkhorn_iterations)
-    (q,) = seen
-    assert q.shape == (2, B, 4)
-    assert not q.requires_grad
-    for view in q:
-        torch.testing.assert_close(view.double(), want, rtol=1e-3, atol=1e-4)
-    step(images, ids, torch.tensor(1), torch.stack(settings(step.config)), False)
-    assert seen[-1] is None  # before clustering begins nobody asks for them
 
 
 def test_codes_see_only_directions(tiny):

@@ -32,9 +32,9 @@ class AccumulatedStep(Step):
         self.not_yet: Callable[[], AbstractContextManager[None]] = nullcontext
         """Within it a backward pass leaves the gradients with its rank: more are to come (see parallel.py)."""
 
-    def descend(self, views: Sequence[Tensor], plain: Tensor | None, now: Settings, clustering: bool) -> Tensor:
+    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
         parts = list(zip(*(view.chunk(self.parts) for view in views), strict=True))
-        known = self.known(parts, None if plain is None else plain.chunk(self.parts), clustering)
+        known = self.known(parts, clustering)
         total = torch.zeros(4, device=views[0].device)
         for number, (part, found) in enumerate(zip(parts, known, strict=True), start=1):
             with self.not_yet() if number < self.parts else nullcontext():
@@ -44,7 +44,7 @@ class AccumulatedStep(Step):
         return total
 
     @torch.no_grad()
-    def known(self, parts: list[tuple[Tensor, ...]], plain: Sequence[Tensor] | None, clustering: bool) -> list[Known]:
+    def known(self, parts: list[tuple[Tensor, ...]], clustering: bool) -> list[Known]:
         """What each part's losses need: its target, and its share of the whole batch's codes."""
         online_codes = clustering and self.config.codes_from == "online"
         targets: list[Embeddings | None] = []
@@ -56,17 +56,14 @@ class AccumulatedStep(Step):
                 if online_codes:
                     with statistics_kept(self.model.online):
                         z.append(self.model.online(x).z.float())
-                elif clustering and plain is None:
+                elif clustering:
                     assert target is not None
                     z.append(target.z.float())
             targets.append(target)
         if not clustering:
-            return [Known(target) for target in targets]
-        if plain is None:
-            whole = self.codes(torch.cat([by_view(part, self.config.n_views) for part in z], dim=1))
-        else:
-            whole = self.codes_for_all(torch.cat([self.plain_z(part) for part in plain]))
-        codes = whole.chunk(self.parts, dim=1)
+            return [Known(target, None) for target in targets]
+        views = torch.cat([by_view(part, self.config.n_views) for part in z], dim=1)
+        codes = self.codes(views).chunk(self.parts, dim=1)
         return [Known(target, q) for target, q in zip(targets, codes, strict=True)]
 
     def whole(self, z: Tensor) -> Tensor:

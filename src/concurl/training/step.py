@@ -20,20 +20,16 @@ from concurl.objective.sinkhorn import sinkhorn
 from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
-from concurl.views.views import evaluation_view
 
 Views = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 """(images uint8 (B, 3, H, W), ids (B,), step ()) -> x1, x2 float (B, C, S, S), or n_views of them"""
 
 
 class Known(NamedTuple):
-    """What was found out about images before their losses are asked for."""
+    """What was found out about images before their losses are asked for (see accumulate.py)."""
 
-    target: Embeddings | None = None
-    codes: Tensor | None = None  # q (V, B, K)
-
-
-NOTHING = Known()
+    target: Embeddings | None  # None where no loss looks at the target
+    codes: Tensor | None  # q (V, B, K); None while clustering does not act
 
 
 class Step:
@@ -67,29 +63,28 @@ class Step:
         views = self.views(images, ids, number)
         if len(views) != self.config.n_views:
             raise UserError(f"views() made {len(views)} views of the batch, but n_views={self.config.n_views}")
-        plain = images if clustering and self.config.codes_from == "plain" else None
-        losses = self.descend(views, plain, now, clustering)
+        losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.update_target(now.tau_b)  # type: ignore[arg-type]
         return self.world.mean(losses)
 
-    def descend(self, views: Sequence[Tensor], plain: Tensor | None, now: Settings, clustering: bool) -> Tensor:
-        """The losses; their gradients are then in the parameters. `plain`: the images, if they give the codes."""
-        codes = None if plain is None else self.codes_for_all(self.plain_z(plain))
-        losses = self.losses(views, now, clustering, Known(codes=codes))
+    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+        """The losses; their gradients are then in the parameters."""
+        losses = self.losses(views, now, clustering)
         losses[0].backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
-    def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known = NOTHING) -> Tensor:
+    def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
         """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
         x = joined(views)
         with self.arithmetic(x.device):
             # NOTE: all views go through in one pass, so batch norm sees the statistics of all together.
             online: Embeddings = self.model(x)
-            target = known.target or self.target(x) or online
-        return self.objective(online, target, now, clustering, known.codes)
+            if known is None:
+                known = Known(self.target(x), None)
+        return self.objective(online, known.target or online, now, clustering, known.codes)
 
     def objective(
         self,
@@ -133,19 +128,6 @@ class Step:
         """The target's embeddings of all views, if any loss looks at them."""
         used = self.config.alpha > 0 or self.config.codes_from == "target"
         return self.model.target(x) if used else None
-
-    @torch.no_grad()
-    def plain_z(self, images: Tensor) -> Tensor:
-        """The target's z of the images themselves, as they are labelled in the end: (B, dim)."""
-        assert self.config.image_size is not None
-        x = joined([evaluation_view(images, self.config.image_size, self.config.sobel)])
-        with self.arithmetic(x.device):
-            embeddings: Embeddings = self.model.target(x)
-        return embeddings.z.float()
-
-    def codes_for_all(self, z: Tensor) -> Tensor:
-        """The codes of one z (B, dim) for an image, as those of all its views: (V, B, K)."""
-        return self.codes(z[None]).expand(self.config.n_views, -1, -1)
 
     def arithmetic(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)

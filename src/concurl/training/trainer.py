@@ -83,8 +83,7 @@ class Trainer:
         self.A = draw_transforms(
             config.transforms, config.n_transforms, config.embedding_dim, config.projection_dim, config.seed
         ).to(device)
-        coded = 1 if config.codes_from == "plain" else config.n_views
-        self.queue = EmbeddingQueue(config.queue_size, config.embedding_dim, coded).to(device)
+        self.queue = EmbeddingQueue(config.queue_size, config.embedding_dim, config.n_views).to(device)
         self.optimizer = make_optimizer(config, self.model)
         self.step = 0
         self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
