@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import normalize
 
-from concurl.config import LATE, Config
+from concurl.config import Config
 from concurl.data.batches import epoch_order, sample
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
@@ -34,11 +33,12 @@ from concurl.training.graph import CapturedStep, CompiledStep, CompiledViews, Ta
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
-from concurl.training.optimizer import load_tensors, make_optimizer, tensors
+from concurl.training.optimizer import make_optimizer
 from concurl.training.parallel import distribute_step
 from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
+from concurl.training.state import TrainingState, same_until_clustering
 from concurl.training.step import Step, Views
 from concurl.views.views import Views as PresetViews
 
@@ -87,6 +87,7 @@ class Trainer:
         self.optimizer = make_optimizer(config, self.model)
         self.step = 0
         self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
+        self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
         self.seconds = 0.0  # of training, over all sittings
         self._note = ""  # the last epoch's loss and speed, for the progress line
 
@@ -214,8 +215,12 @@ class Trainer:
         if found is None:
             self.metrics.rewind(0)
             return False
-        state, facts = found
-        if not self._leads_here(facts):
+        named, facts = found
+        fresh = facts["step"] == self.schedule.cluster_step  # the clusters are still as they were drawn
+        same = (
+            same_until_clustering(self.config, facts["config"]) if fresh else facts["config"] == self.config.to_json()
+        )
+        if not same:
             raise UserError(
                 f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json"
             )
@@ -223,39 +228,18 @@ class Trainer:
             raise UserError(
                 f"{self.folder}: the images have changed since the run began; bring them back, or start anew (--overwrite)"
             )
-        if facts["step"] == self.schedule.cluster_step:
-            state |= self._clusters()  # as drawn: the checkpoint's may be those of another number of clusters
-        self.model.load_state_dict(_under("model", state))
-        self.queue.load_state_dict(_under("queue", state))
-        load_tensors(self.optimizer, _under("optimizer", state))
-        self.A.copy_(state["A"])
-        self.totals.copy_(state["totals"])
+        self.state.load(named | self.state.clusters() if fresh else named)  # our own: it may have had another K
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.metrics.rewind(self.step // self.steps_per_epoch)
         for row in self.metrics.rows:
             self.health.look(row)
         return True
 
-    def _leads_here(self, facts: dict[str, Any]) -> bool:
-        """Is a checkpoint one of this run, or of one that was the same until clustering began?"""
-        if facts["step"] != self.schedule.cluster_step:
-            return bool(facts["config"] == self.config.to_json())
-        try:
-            ours, theirs = (
-                {name: value for name, value in json.loads(text).items() if name not in LATE}
-                for text in (self.config.to_json(), facts["config"])
-            )
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return False
-        return ours == theirs
-
     def save(self, kind: str = CHECKPOINTS) -> None:
         if self.folder is None:
             return
-        state = {"totals": self.totals, **self._clusters()}
-        state |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
-        state |= {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
-        self.world.check_same("the weights", (state[name] for name in sorted(state)))  # a file gives no order
+        named = self.state.named()
+        self.world.check_same("the weights", (named[name] for name in sorted(named)))  # a file gives no order
         if not self.world.leads:
             return
         facts = {
@@ -264,12 +248,7 @@ class Trainer:
             "step": self.step,
             "seconds": 60 * self._minutes(),
         }
-        save_checkpoint(self.folder / kind, self.step, state, facts)
-
-    def _clusters(self) -> dict[str, Tensor]:
-        """What rests, as it was drawn, until clustering begins."""
-        queue = {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
-        return {"A": self.A, "model.prototypes": self.model.prototypes, **queue}
+        save_checkpoint(self.folder / kind, self.step, named, facts)
 
     def _save_if_due(self, now: bool = False) -> None:
         complaint = self.health.complaint
@@ -308,8 +287,3 @@ class Trainer:
             return step
         compiled = CompiledStep(step)
         return CapturedStep(compiled) if self.arithmetic.device.type == "cuda" else compiled
-
-
-def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    start = prefix + "."
-    return {name[len(start) :]: tensor for name, tensor in state.items() if name.startswith(start)}
