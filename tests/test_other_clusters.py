@@ -111,7 +111,16 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_without_features_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "photos", "-o", "early", *TINY, "-k", "3", "--cluster-start", "0", *QUIET]) == 0
     assert main(["fit", "--from", "early", "-o", "x", "-k", "4"]) == 2
-    assert "no features to go on from" in capsys.readouterr().err
+    assert "no sound features to go on from" in capsys.readouterr().err
+
+
+def test_damaged_features_are_refused_and_not_trained_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree("origin", "damaged")
+    (weights,) = Path("damaged/features").glob("*/state.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert main(["fit", "--from", "damaged", "-o", "x", "-k", "4"]) == 2
+    assert "no sound features to go on from" in capsys.readouterr().err
+    assert not Path("x").exists()
 
 
 def test_late_options_are_options() -> None:

@@ -24,7 +24,7 @@ from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError
-from concurl.training.checkpoint import checkpoints
+from concurl.training.checkpoint import load_newest
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
 from concurl.training.trainer import CHECKPOINTS, FEATURES
@@ -86,8 +86,8 @@ def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Se
 
 
 def has_features(folder: Path) -> bool:
-    """Did clustering begin in this run, after something had been learned?"""
-    return bool(checkpoints(folder / FEATURES))
+    """Did clustering begin in this run, after something had been learned, and is that state still sound?"""
+    return load_newest(folder / FEATURES) is not None
 
 
 def take_features(origin: Path, folder: Path) -> None:

@@ -119,7 +119,8 @@ def _branch(given: argparse.Namespace) -> int:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
     if not runfolder.has_features(origin):
         raise UserError(
-            f"{origin} has no features to go on from: clustering has not begun there yet, or it began with the first step"
+            f"{origin} has no sound features to go on from: clustering has not begun there, or began with the first step, "
+            "or its folder features/ is damaged"
         )
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
