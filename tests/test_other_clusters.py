@@ -114,6 +114,13 @@ def test_a_run_without_features_says_so(capsys: pytest.CaptureFixture[str]) -> N
     assert "no sound features to go on from" in capsys.readouterr().err
 
 
+def test_without_its_metrics_the_origin_will_do() -> None:
+    shutil.copytree("origin", "silent")
+    Path("silent/metrics.jsonl").unlink()
+    assert main(["fit", "--from", "silent", "-o", "from-silent", "-k", "3", *QUIET]) == 0
+    assert Path("from-silent/assignments.csv").read_bytes() == Path("origin/assignments.csv").read_bytes()
+
+
 def test_damaged_features_are_refused_and_not_trained_anew(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree("origin", "damaged")
     (weights,) = Path("damaged/features").glob("*/state.safetensors")

@@ -94,7 +94,8 @@ def take_features(origin: Path, folder: Path) -> None:
     """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
     try:
         shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)
-        shutil.copyfile(origin / "metrics.jsonl", folder / "metrics.jsonl")
+        if (origin / "metrics.jsonl").exists():  # its curves are worth having, and not needed
+            shutil.copyfile(origin / "metrics.jsonl", folder / "metrics.jsonl")
     except OSError as error:
         raise cannot_write(error, folder) from None
 
