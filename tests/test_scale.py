@@ -76,7 +76,7 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
     assert main([*fit, "-o", "one"]) == 0
     said = finished(torchrun(2, *fit, "-o", "two"))
     assert said.count("26 images in 3 clusters") == 1  # one of them speaks
-    # In float32 Adam soon makes differences of roundings; the float64 tests go further (test_distributed.py).
+    # In float32 Adam soon makes differences of roundings; the float64 tests go further (test_rank_training.py).
     np.testing.assert_allclose(losses("two")[:5], losses("one")[:5], atol=1e-5)
     assert len(Path("two/assignments.csv").read_text().splitlines()) == 27
     killed_at_random("killed", [*fit, "-o", "killed"], ranks=2, kills=1, last=60, seed=0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser
 from synthetic_run import Run, hostile_names, make_run
 
 from concurl.report import write_report
@@ -44,35 +45,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made
 
 
-class Browser:
-    """Chromium with its console and its network watched."""
-
-    def __init__(self, driver: Any) -> None:
-        self.driver = driver
-
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, keep: bool = False) -> Any:
-        if not keep and self.driver.current_url.startswith("file:"):
-            self.js("localStorage.clear()")  # pages from disk share it
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
-        self.console(), self.requests()  # what was there before is not this page's
-        self.driver.get(page.as_uri())
-        self.js("document.documentElement.style.scrollBehavior = 'auto'")
-        return self.driver
-
-    def js(self, script: str, *given: Any) -> Any:
-        return self.driver.execute_script(script, *given)
-
-    def console(self) -> list[str]:
-        return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def requests(self) -> list[str]:
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-
-
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     selenium = pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
@@ -92,6 +64,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     chrome = webdriver.Chrome(options=options, service=Service(driver))
     yield Browser(chrome)
     chrome.quit()
+
+
+@pytest.fixture
+def page(browser: Browser, run: Run) -> Any:
+    return browser.open(run.folder / "report.html")
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ class Run:
             return list(csv.DictReader(file))
 
 
+def row_of(run: Run, path: str) -> tuple[int, dict[str, str]]:
+    return next((i, row) for i, row in enumerate(run.rows()) if row["path"] == path)
+
+
 def shapes(n: int, k: int, side: int = 40) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """n pictures of k kinds; each kind has a shape and a colour of its own, each picture a place and a shade."""
     rng = np.random.default_rng(7)

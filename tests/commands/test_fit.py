@@ -1,0 +1,132 @@
+"""`concurl fit` as a user meets it: the run it leaves, the same for the same seed and however often it was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_run import fit, rows, tree_hash
+
+from concurl.cli import main
+from concurl.training.checkpoint import checkpoints
+
+
+def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
+    before = tree_hash(photos)
+    assert fit(photos) == 0
+    names = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
+    found = rows("run/assignments.csv")
+    assert [row["path"] for row in found] == names
+    assert list(found[0]) == ["path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status"]
+    assert {int(row["cluster"]) for row in found} <= {0, 1, 2}
+    for key in ("confidence", "margin", "agreement", "outlier"):
+        assert all(0 <= float(row[key]) <= 1 for row in found)
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert sum(summary["sizes"]) == summary["n_images"] == 24
+    assert summary["scores"] is None
+    assert np.load("run/embeddings.npy").shape == (24, 8)
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [0, 1]
+    assert "acc" not in lines[-1], "no labels were given"
+    assert tree_hash(photos) == before
+
+
+def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:
+    assert fit(photos, "--preset", "none", "--crop-min", "none") == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["preset"] == "none"
+    assert config["crop_min"] is None
+
+
+def test_same_seed_same_bytes_other_seed_other_weights(photos: Path) -> None:
+    assert fit(photos) == 0
+    first, weights = Path("run/assignments.csv").read_bytes(), Path("run/model/model.safetensors").read_bytes()
+    assert fit(photos, "--overwrite") == 0
+    assert Path("run/assignments.csv").read_bytes() == first
+    assert Path("run/model/model.safetensors").read_bytes() == weights
+    assert fit(photos, "--overwrite", "--seed", "1") == 0
+    assert Path("run/model/model.safetensors").read_bytes() != weights
+
+
+@pytest.mark.parametrize("weights", ["1 0 0", "0 1 0", "1 1 0", "1 1 1"])
+def test_the_papers_four_settings_run_on_digits(weights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    alpha, beta, gamma = weights.split()
+    options = ["--alpha", alpha, "--beta", beta, "--gamma", gamma, "--epochs", "1", "--quiet", "--no-report"]
+    assert main(["fit", "digits", "--recipe", "digits", "-k", "10", "-o", "run", "--limit", "300", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "kmeans_v_xi" in printed
+    assert ("codes" in printed) == (weights != "1 0 0")
+    if weights == "1 0 0":  # BYOL's answer is k-means on v_xi, and it is what the run's labels are
+        scores = json.loads(Path("run/summary.json").read_text())["scores"]
+        assert main(["evaluate", "run"]) == 0
+        assert f"{scores['kmeans_v_xi']['acc']:.3f}" in capsys.readouterr().out
+
+
+# ---- resume ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stop", [3, 5, 6, 8]
+)  # of nine steps: at the end of an epoch and within, before and after clustering
+def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
+    from concurl.training.trainer import Trainer
+
+    more = ["--epochs", "3", "--queue-size", "8", "--codes-from", "target", "--checkpoint-minutes", "0"]
+    assert fit(photos, *more) == 0
+    whole = {n: Path("run", n).read_bytes() for n in ("assignments.csv", "model/model.safetensors")}
+    curve = [json.loads(line)["loss"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+
+    steps = {"taken": 0}
+    save = Trainer.save
+
+    def stop_in_the_middle(self: Trainer, *kind: str) -> None:
+        save(self, *kind)
+        steps["taken"] += 1
+        if steps["taken"] == stop:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "save", stop_in_the_middle)
+    assert fit(photos, "--overwrite", *more) == 130
+    assert not Path("run/assignments.csv").exists()
+    monkeypatch.setattr(Trainer, "save", save)
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert {n: Path("run", n).read_bytes() for n in whole} == whole
+    assert [json.loads(line)["loss"] for line in Path("run/metrics.jsonl").read_text().splitlines()] == curve
+
+
+def test_the_newest_checkpoint_damaged_the_one_before_is_taken(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos, "--checkpoint-minutes", "0") == 0
+    wanted = Path("run/assignments.csv").read_bytes()
+    newest = checkpoints(Path("run/checkpoints"))[-1]
+    state = bytearray((newest / "state.safetensors").read_bytes())
+    state[len(state) // 2] ^= 1
+    (newest / "state.safetensors").write_bytes(state)
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert newest.name in capsys.readouterr().err
+    assert Path("run/assignments.csv").read_bytes() == wanted
+
+
+def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path) -> None:
+    """The working size is chosen while reading: predict, evaluate and resume must come to the same one."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "large").mkdir()
+    for i in range(16):
+        pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+        Image.fromarray(pixels).save(tmp_path / "large" / f"{i}.png")
+    options = (
+        "--device cpu --epochs 1 --encoder tiny --batch-size 8 --projector-hidden 16 --queue-size 0 --n-transforms 5"
+    )
+    assert main(["fit", "large", "-k", "2", "-o", "run", *options.split(), "--quiet", "--no-report"]) == 0
+    config = json.loads(Path("run/config.json").read_text())
+    assert (config["image_size"], config["cluster_hidden"]) == (64, 16)
+    assert any(line.startswith("image_size = 64") for line in json.loads(Path("run/run.json").read_text())["chosen"])
+    first = Path("run/assignments.csv").read_bytes()
+    assert main(["predict", "run", "large", "-o", "again.csv", "--quiet"]) == 0
+    assert Path("again.csv").read_bytes() == first
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert Path("run/assignments.csv").read_bytes() == first

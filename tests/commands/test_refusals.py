@@ -1,0 +1,205 @@
+"""Wrong use of any verb: one line that names the remedy, exit code 2, and nothing that was there is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from small_run import TINY, fit, tree_hash
+
+from concurl.cli import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that answers wrong use; exit code 2."""
+    capsys.readouterr()
+    try:
+        code = main(list(argv))
+    except SystemExit as exit:  # argparse leaves this way
+        code = int(exit.code or 0)
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert "did you mean fit?" in refused(capsys, "fitt", "x")
+    assert "did you mean --epochs?" in refused(capsys, "fit", str(photos), "-o", "run", "--epoch", "3")
+    assert "did you mean modern?" in refused(capsys, "fit", str(photos), "-o", "run", "--recipe", "modren")
+    assert "did you mean cifar10?" in refused(capsys, "fit", "cifar1", "-o", "run")
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["-k", "1"], "n_clusters=1"),
+        (["-k", "25"], "n_clusters=25 is more than the 24 images"),
+        (["--batch-size", "25"], "batch_size=25 is larger than the set of 24 images"),
+        (["--epochs", "many"], "many"),
+        (["--epochs", "0"], "epochs=0"),
+        (["--tau", "0"], "tau=0"),
+        (["--encoder", "vit"], "resnet18"),
+        (["--device", "tpu"], "tpu"),
+        (["--projection-dim", "9"], "projection_dim=9"),
+        (["--limit", "1"], "limit"),
+    ],
+)
+def test_wrong_values_are_named(
+    capsys: pytest.CaptureFixture[str], photos: Path, options: list[str], says: str
+) -> None:
+    line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY, *options)
+    assert says in line
+    assert not Path("run").exists()
+
+
+def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no images" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
+    (empty / "a.txt").write_text("x")
+    (empty / "b.txt").write_text("y")
+    assert "2 .txt" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
+    assert "nowhere" in refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", "--quiet")
+    line = refused(capsys, "fit", "cifar10", "-k", "10", "-o", "run", "--quiet")
+    assert "cifar-10-binary.tar.gz" in line
+    assert not Path("run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    before = tree_hash(Path("run"))
+    line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
+    assert "--overwrite" in line
+    assert "--resume" in line
+    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--epochs", "9", "--quiet")
+    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--recipe", "digits", "--quiet")
+    assert "no run to resume" in refused(capsys, "fit", "--resume", "-o", "elsewhere", "--quiet")
+    assert not Path("elsewhere").exists()
+    assert tree_hash(Path("run")) == before
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(config | {"epochs": 9}))
+    results = {n: Path("run", n).read_bytes() for n in ("assignments.csv", "model/model.safetensors", "metrics.jsonl")}
+    assert "another configuration" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet")
+    assert {n: Path("run", n).read_bytes() for n in results} == results
+
+
+def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from concurl.runfolder import run_folder
+
+    with run_folder(Path("run"), resume=False, overwrite=False):
+        assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
+
+
+def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("labels.csv").write_text("path,label\nother.png,1\n")
+    assert "none of its 1 paths" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    Path("labels.csv").write_text("file\nx\n")
+    assert "path and label" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    assert "--labels" in refused(capsys, "evaluate", "run")
+    assert "no model here" in refused(capsys, "predict", str(photos), str(photos), "-o", "x.csv", "--quiet")
+    assert "no config.json" in refused(capsys, "evaluate", str(photos))
+    assert not Path("x.csv").exists()
+
+
+WRONG = [
+    ("", "no output folder; add -o DIR, as in: concurl fit PHOTOS"),
+    ("photos -o x -k", "-k: a value is missing"),
+    ("photos -o x -k three", "'three': a whole number is needed"),
+    ("photos -o x -K 3", "did you mean -k?"),
+    ("photos more -o x", "one source, please, and more is another"),
+    ("photos -o a.txt", "a.txt is a file"),
+    ("photos -o photos", "nothing is written into photos"),
+    ("photos -o photos/inner/run", "nothing is written into photos"),
+    ("photos -o x --workers -2", "--workers -2: 0 "),
+    ("photos -o x --recipe", "unknown recipe ''"),
+]
+
+
+@pytest.mark.parametrize(("rest", "says"), WRONG, ids=[rest for rest, _ in WRONG])
+def test_wrong_calls_of_fit(capsys: pytest.CaptureFixture[str], photos: Path, rest: str, says: str) -> None:
+    Path("a.txt").write_text("x")
+    before = tree_hash(Path())
+    assert says in refused(capsys, "fit", *rest.split())
+    assert tree_hash(Path()) == before
+
+
+def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("a.txt").write_text("x")
+    Path("empty").mkdir()
+    Path("half").mkdir()  # what a run leaves that was stopped
+    for name in ("config.json", "run.json"):
+        Path("half", name).write_bytes(Path("run", name).read_bytes())
+    unfinished = "half: the run is not finished; go on with concurl fit --resume -o half"
+    before = tree_hash(photos), tree_hash(Path("run"))
+    for call, says in {
+        "photos": "did you mean concurl fit photos -k 10 -o runs/photos?",
+        "train photos": "did you mean fit?",
+        "--epochs 3": "the verb comes first",
+        "predict run": "source missing, as in: concurl predict runs/photos NEW -o new.csv",
+        "predict photos run -o n.csv": "the run comes first: concurl predict run photos -o n.csv",
+        "predict rum photos -o n.csv": "rum: no such file or folder; did you mean run?",
+        "predict half photos -o n.csv": unfinished,
+        "report half": unfinished,
+        "evaluate half": unfinished,
+        "export half --folders copy -o x": unfinished,
+        "report rum": "did you mean run?",
+        "evaluate rum": "did you mean run?",
+        "export rum --folders copy -o x": "did you mean run?",
+        "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
+        "predict run photos -o no/n.csv": "no: no such folder",
+        "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
+        "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
+        "merge empty -o run": "run is a folder",
+        "report": "run missing, as in: concurl report runs/photos",
+        "export run -o x": "say what to export",
+        "export run --folders copy -o photos/x": "nothing is written into",
+        "export run --folders copy -o x --names no.json": "no.json: cannot be read (No such file",
+        "export run --model -o photos": "photos is a folder",
+        "export run --model -o x --names a.txt": "--names goes with --folders",
+        "audit empty": "no files in empty",
+        "audit photos --workers -2": "--workers -2: 0 ",
+        "audit photos -o photos": "photos is a folder",
+        "pack empty -o s": "no files in empty",
+        "pack photos -o a.txt": "a.txt is a file",
+        "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",
+        "demo -o a.txt": "a.txt is a file",
+    }.items():
+        assert says in refused(capsys, *call.split()), call
+    assert (tree_hash(photos), tree_hash(Path("run"))) == before
+
+
+def test_no_permission_is_said_before_any_work(
+    capsys: pytest.CaptureFixture[str], photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(photos) == 0
+    Path("locked").mkdir()
+    access = os.access  # root may write anywhere: the answer is made up, for this folder and for the run's
+    closed = {Path("locked").resolve(), Path("run").resolve()}
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).resolve() not in closed and access(path, mode))
+    before = tree_hash(Path())
+    for call in (
+        f"fit photos -k 3 -o locked/run {' '.join(TINY)}",
+        "predict run photos -o locked/n.csv",
+        "audit photos -o locked/n.csv",
+        "export run --folders copy -o locked/x",
+        "export run --model -o locked/x.pt2",
+        "pack photos -o locked",
+        "demo -o locked/demo",
+        "report run",
+    ):
+        assert "Permission denied; choose a folder that can be written to" in refused(capsys, *call.split()), call
+    assert tree_hash(Path()) == before
+
+    def denied(path: bytes) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert "/photos/: Permission denied; see who may read" in refused(capsys, "audit", "photos")

@@ -1,0 +1,76 @@
+"""What a finished run is asked for: labels of images, scores against labels, names of clusters, rows of a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from small_run import fit, rows
+
+from concurl.cli import main
+
+
+def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
+    assert fit(photos) == 0
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    label = {row["path"]: row["cluster"] for row in rows("all.csv")}
+    for path in sorted(photos.rglob("*.png"))[:5]:
+        Path("one.txt").write_text(str(path) + "\n")
+        assert main(["predict", "run", "one.txt", "-o", "one.csv", "--quiet"]) == 0
+        (row,) = rows("one.csv")
+        assert row["cluster"] == label[path.relative_to(photos).as_posix()]
+
+
+def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))
+    Path("labels.csv").write_text(table)
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    codes = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("codes"))
+    assert codes.split()[1:] == ["1.000", "1.000", "1.000"]
+
+
+def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    some = rows("run/assignments.csv")[::3]
+    Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in some))
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1].split() == ["codes", "1.000", "1.000", "1.000"]
+    assert printed[-1] == "over the 8 of 24 images that have a label"
+    assert main(["report", "run", "--labels", "labels.csv", "--quiet"]) == 0
+    page = Path("run/report.html").read_text()
+    assert "16 images have none and are left out" in page
+    assert f"<bdi>c{some[0]['cluster']}</bdi>" in page
+
+
+def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    before = rows("run/assignments.csv")
+    Path("run/names.json").write_text(json.dumps({"0": "red, mostly", "2": "=1+1", "7": "nobody"}))
+    assert main(["report", "run", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert "the run has the clusters 0 to 2, and no 7" in captured.err
+    assert "red, mostly" in Path("run/report.html").read_text()
+    names = {"0": "red, mostly", "1": "", "2": "=1+1"}
+    assert rows("run/assignments.csv") == [row | {"name": names[row["cluster"]]} for row in before]
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    Path("run/names.json").write_text("{}")  # names are taken back
+    assert main(["report", "run", "--quiet"]) == 0
+    assert rows("run/assignments.csv") == before
+
+
+@pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])
+def test_any_name_is_one_field_of_one_row(name: str) -> None:
+    from concurl.runfolder import csv_text
+
+    text = csv_text(("path", "cluster"), [(name, 3), ("z.png", 4)])
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["path", "cluster"], [name, "3"], ["z.png", "4"]]
+    assert "\r\n" not in text

@@ -1,0 +1,130 @@
+"""The page for every reader: in both themes, on any width, by keyboard alone, and quickly with ten thousand images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Browser
+from synthetic_run import Run, make_run
+
+from concurl.report import write_report
+
+By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
+from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
+
+
+def test_the_theme_follows_the_system_and_the_button_and_lasts(browser: Browser, run: Run) -> None:
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    file = run.folder / "report.html"
+    page = browser.open(file)
+    light = browser.js(ground)
+    browser.open(file, dark=True)
+    dark = browser.js(ground)
+    assert light != dark
+    button = page.find_element(By.ID, "theme")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert browser.js(ground) == light
+    assert button.get_attribute("aria-pressed") == "false"
+    browser.open(file, dark=True, keep=True)
+    assert browser.js(ground) == light  # the choice outlives the page
+    page.find_element(By.ID, "theme").click()
+    assert browser.js(ground) == dark
+
+
+CONTRAST = """
+const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const rgba = (css) => {
+  ink.clearRect(0, 0, 1, 1);
+  ink.fillStyle = css;
+  ink.fillRect(0, 0, 1, 1);
+  return [...ink.getImageData(0, 0, 1, 1).data];
+};
+const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+const weak = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const e = walker.currentNode.parentElement;
+  const words = walker.currentNode.data.trim();
+  if (!words || !e.checkVisibility({opacityProperty: true})) continue;
+  if (e.closest('script, style, .hidden, .skip, svg title')) continue;
+  const style = getComputedStyle(e);
+  const front = rgba(e.closest('svg') ? style.fill : style.color);
+  let at = e, back = [255, 255, 255, 0];
+  for (; at; at = at.parentElement) { back = rgba(getComputedStyle(at).backgroundColor); if (back[3] > 180) break; }
+  const [a, b] = [light(front), light(back)].sort((p, q) => q - p), ratio = (a + 0.05) / (b + 0.05);
+  const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 600);
+  if (ratio < (large ? 3 : 4.5)) weak.push([e.tagName, `${e.className}`, words.slice(0, 30), ratio.toFixed(2)]);
+}
+return weak;
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_has_contrast(browser: Browser, run: Run, dark: bool) -> None:
+    browser.open(run.folder / "report.html", dark=dark)
+    browser.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    assert browser.js(CONTRAST) == []
+    browser.js(
+        "document.documentElement.style.setProperty('--soft', light ? '#bbb' : '#444')".replace(
+            "light", str(int(not dark))
+        )
+    )
+    assert len(browser.js(CONTRAST)) > 20  # the measure sees a weak colour
+
+
+@pytest.mark.parametrize("width", [400, 700, 1280])
+def test_nothing_sticks_out(browser: Browser, hostile: Run, width: int) -> None:
+    browser.open(hostile.folder / "report.html", width=width)
+    browser.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    wide, content, room = browser.js(
+        "const e = document.documentElement; return [innerWidth, e.scrollWidth, e.clientWidth]"
+    )
+    assert wide == width  # on a phone, content that sticks out makes the window wider
+    assert content == room
+
+
+def test_tab_reaches_every_control_once(page: Any, browser: Browser) -> None:
+    seen = []
+    browser.js("document.activeElement.blur()")
+    for _ in range(200):
+        ActionChains(page).send_keys(Keys.TAB).perform()
+        tag = browser.js(
+            "const e = document.activeElement; return e === document.body ? null : e.id || e.className || e.tagName"
+        )
+        if tag is None:
+            break
+        seen.append(tag)
+    for wanted in ("skip", "theme", "order", "canvas", "zoom-in", "at-least", "at-most", "all-clusters"):
+        assert seen.count(wanted) == 1, wanted
+    assert seen.count("thumb") == 6  # one stop per gallery, arrows inside
+    assert seen.index("theme") < seen.index("order") < seen.index("canvas") < seen.index("at-least")
+
+
+@pytest.mark.parametrize("kind", [pytest.param("shapes", marks=pytest.mark.slow), "noise"])
+def test_ten_thousand_images_fit_and_open_quickly(
+    browser: Browser, tmp_path: Path, kind: str, without_tsne: None
+) -> None:
+    run = make_run(tmp_path / "big", n=10_000, k=10, side=64)
+    images = run.images
+    if kind == "noise":  # nothing compresses worse
+        images = np.random.default_rng(0).integers(0, 256, size=images.shape, dtype=np.uint8)
+    written = write_report(run.folder, images, labels=run.labels)
+    size = written.stat().st_size / 1e6
+    page = browser.driver
+    page.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    browser.open(written)
+    loaded = browser.js("return performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
+    metrics = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    work = next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+    page.execute_cdp_cmd("Performance.disable", {})
+    print(f"{kind}: {size:.1f} MB, {work:.2f} s of work, loaded in {loaded:.2f} s")
+    assert size < 15
+    assert work < 1  # seconds of processor time, whatever else this machine is doing
+    assert loaded < 2 or os.getloadavg()[0] > (os.cpu_count() or 1)
+    assert browser.console() == []

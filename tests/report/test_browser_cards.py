@@ -1,0 +1,85 @@
+"""Cards, viewer and charts in a real browser: the pictures and numbers of the run, and controls that do what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Browser, text, until
+from synthetic_run import Run, row_of
+
+By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
+from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
+
+SHOWN = "return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility())"
+
+
+def test_the_lens_changes_the_pictures_of_every_cluster(page: Any, browser: Browser, run: Run) -> None:
+    def visible() -> list[str]:
+        return [e.get_attribute("data-lens") for e in browser.js(SHOWN, ".lens")]
+
+    assert visible() == ["typical"] * 6
+    page.find_element(By.CSS_SELECTOR, "#lens-unsure + span").click()
+    assert visible() == ["unsure"] * 6
+    for cluster in range(6):
+        lowest = sorted(float(r["confidence"]) for r in run.rows() if r["cluster"] == str(cluster))[:12]
+        seen = browser.js(SHOWN + ".map((e) => e.textContent)", f"#cluster-{cluster} .chip")
+        assert seen == [f"{value:.3f}" for value in lowest]
+    page.find_element(By.ID, "lens-unsure").send_keys(Keys.ARROW_RIGHT)  # a radio group, by keyboard
+    assert visible() == ["random"] * 6
+
+
+def test_pictures_show_the_right_image(page: Any, browser: Browser, run: Run) -> None:
+    means = browser.js(
+        "const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});"
+        "return [...document.querySelectorAll('[data-lens=typical] .thumb img')].slice(0, 24).map((img) => {"
+        "  ink.canvas.width = ink.canvas.height = 1; ink.imageSmoothingQuality = 'high';"
+        "  const s = 40; ink.canvas.width = ink.canvas.height = s; ink.drawImage(img, 0, 0, s, s);"
+        "  const d = ink.getImageData(0, 0, s, s).data; let m = [0, 0, 0];"
+        "  for (let i = 0; i < d.length; i += 4) for (let c = 0; c < 3; c++) m[c] += d[i + c] / (s * s);"
+        "  return [img.alt.split(',')[0], m]; })"
+    )
+    for path, mean in means:
+        i, _ = row_of(run, path)
+        assert np.abs(run.images[i].mean(axis=(1, 2)) - mean).max() < 6
+
+
+def test_the_order_of_the_cards(page: Any, browser: Browser, run: Run) -> None:
+    from selenium.webdriver.support.select import Select
+
+    sizes = np.bincount([int(row["cluster"]) for row in run.rows()])
+    Select(page.find_element(By.ID, "order")).select_by_value("size")
+    cards = browser.js("return [...document.querySelectorAll('.card')].map((e) => Number(e.dataset.cluster))")
+    assert [sizes[c] for c in cards] == sorted(sizes, reverse=True)
+    Select(page.find_element(By.ID, "order")).select_by_value("cluster")
+    assert browser.js("return [...document.querySelectorAll('.card')].map((e) => e.dataset.cluster)") == list("012345")
+
+
+def test_the_viewer_tells_the_rows_numbers_and_turns_by_keyboard(page: Any, browser: Browser, run: Run) -> None:
+    thumbs = browser.js(SHOWN, "#cluster-2 .thumb")
+    paths = [t.find_element(By.TAG_NAME, "img").get_attribute("alt").split(",")[0] for t in thumbs]
+    thumbs[0].send_keys(Keys.ARROW_RIGHT)
+    assert page.switch_to.active_element == thumbs[1]
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    assert text(page, "viewer-path") == paths[1]
+    _, row = row_of(run, paths[1])
+    facts = [dd.text for dd in page.find_elements(By.CSS_SELECTOR, "#viewer-facts dd")]
+    assert facts == [f"{float(row[k]):.3f}" for k in ("confidence", "margin", "agreement", "outlier")] + [row["status"]]
+    page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    assert text(page, "viewer-path") == paths[2]
+    page.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not browser.js("return document.getElementById('viewer').open")
+    assert page.switch_to.active_element == thumbs[1]
+
+
+def test_numbers_under_the_pointer_on_a_chart(page: Any, browser: Browser, run: Run) -> None:
+    chart = page.find_element(By.CSS_SELECTOR, "[data-chart=l1] svg")
+    browser.js("arguments[0].scrollIntoView({block: 'center'})", chart)
+    width = chart.rect["width"]
+    ActionChains(page).move_to_element_with_offset(chart, round(width * (348 / 360 - 0.5)), 0).perform()
+    tip = until(lambda: text(page, "tip"))
+    assert tip.split("\n")[0] == "Epoch 40"
+    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert float(tip.split()[-1]) == pytest.approx(last["l1"], abs=1e-4)

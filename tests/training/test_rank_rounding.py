@@ -1,0 +1,83 @@
+"""Several ranks in float32: what rounding becomes in training, and what makes much of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from concurl.training.trainer import Trainer
+from ranks import RANKS, pictures, trained
+
+
+class Smooth(torch.nn.Module):
+    """An encoder without kinks. A ReLU whose input rounds to the other side of 0 changes a gradient at once."""
+
+    num_features = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[torch.nn.Module] = []
+        for channels in (3, 16):
+            conv = torch.nn.Conv2d(channels, 16, 3, stride=2, padding=1, bias=False)
+            layers += [conv, torch.nn.BatchNorm2d(16), torch.nn.Tanh()]
+        self.layers = torch.nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x).mean(dim=(2, 3))
+
+
+def bias_without_gradient(trainer: Trainer) -> torch.nn.Parameter:
+    """The projector's last bias: the predictor's batch norm takes it away again, so its gradient is 0 but for rounding."""
+    return trainer.model.online.projector[-1].bias
+
+
+def hold_bias(trainer: Trainer) -> None:
+    """Adam divides a gradient by its size: out of a rounding of 0 it makes a step as long as any other."""
+    bias_without_gradient(trainer).register_hook(torch.zeros_like)
+
+
+def disturb(trainer: Trainer) -> None:
+    with torch.no_grad():
+        next(trainer.model.online.encoder.parameters())[0, 0, 0, 0] += 1e-7
+
+
+def test_the_projectors_last_bias_has_no_gradient(config):
+    trainer = Trainer(config, pictures())
+    seen: list[torch.Tensor] = []
+    bias_without_gradient(trainer).register_hook(lambda gradient: seen.append(gradient))
+    trainer.model.online.projector[-1].weight.register_hook(lambda gradient: seen.append(gradient))
+    trainer.model.train()
+    images, ids = next(trainer.feed.batches(torch.arange(20), 20))
+    trainer.take_step(images, ids, torch.tensor(0), trainer.schedule.table(0, 1)[0], True)
+    small, large = sorted(float(gradient.abs().max()) for gradient in seen)
+    assert small < 1e-5 * large
+    assert seen[0].dim() + seen[1].dim() == 3
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_fifty_steps_in_float32_are_those_of_one_process(size, config, tmp_path):
+    """All that the float64 test has. Its two sources of chaos are out, and rounding stays rounding: 40 times below the mark."""
+    how = {"double": False, "encoder": Smooth, "change": hold_bias}
+    (want,), found = (trained(n, tmp_path / str(n), config, **how) for n in (1, size))
+    assert want["losses"].shape == (50, 4)
+    np.testing.assert_allclose(found[0]["losses"], want["losses"], rtol=1e-5, atol=1e-6)
+
+
+def test_with_kinks_ranks_differ_no_more_than_one_process_from_itself(config, tmp_path):
+    """ReLUs and the free bias: a change of 1e-7 in one weight moves one process's losses as far as a second rank does."""
+    single = {"double": False}
+    (want,) = trained(1, tmp_path / "one", config, **single)
+    (moved,) = trained(1, tmp_path / "moved", config, **single, change=disturb)
+    (two, _) = trained(2, tmp_path / "two", config, **single)
+    own, ranks = (np.abs(other["losses"] - want["losses"]).max() for other in (moved, two))
+    print(f"\nlargest difference of a loss in 50 steps: disturbed {own:.1e}, two ranks {ranks:.1e}")
+    assert 1e-5 < ranks < 10 * own
+
+
+@pytest.mark.parametrize("size", RANKS)
+def test_ten_steps_in_float32_by_sgd(size, config, tmp_path):
+    """The ResNet as it is: SGD makes little of a rounding of 0, and 10 steps are too few for the kinks."""
+    config = config.replace(epochs=2, optimizer="sgd", learning_rate=0.01)
+    (want,), found = (trained(n, tmp_path / str(n), config, double=False) for n in (1, size))
+    np.testing.assert_allclose(found[0]["losses"], want["losses"], rtol=1e-5, atol=1e-6)
