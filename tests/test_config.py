@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from concurl.config import Config
+from concurl.config import Config, Preset
 from concurl.errors import UserError
 from concurl.options import config_help
 from concurl.recipes import RECIPES, SetFacts, recipe, settle
@@ -91,12 +91,18 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
     assert (config.image_size, config.stem, config.preset, config.encoder) == (32, "small", "small", "resnet18")
     assert (config.batch_size, config.epochs) == (512, 600)
     assert (config.projector_hidden, config.cluster_hidden) == (4096, 4096)
-    settled = {"image_size", "stem", "preset", "encoder", "projector_hidden", "cluster_hidden", "batch_size", "epochs"}
-    assert {line.split(" ")[0] for line in said} == settled
+    settled = {"image_size", "view_scale", "stem", "preset", "encoder", "batch_size", "epochs"}
+    assert {line.split(" ")[0] for line in said} == settled | {"projector_hidden", "cluster_hidden"}
     # None is a value of theirs
     optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs", "micro_batch"}
     left = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     assert left <= optional
+
+
+@pytest.mark.parametrize(("preset", "size"), [("small", 24), ("natural", 24), ("free", 24), ("gray", 32), ("none", 32)])
+def test_views_are_smaller_where_crops_enlarge_what_they_show(preset: Preset, size: int) -> None:
+    assert settle(recipe("modern").replace(preset=preset), CIFAR)[0].view_size == size
+    assert settle(recipe("paper-cifar10").replace(preset=preset), CIFAR)[0].view_size == 32
 
 
 @pytest.mark.parametrize(("n", "batch"), [(10, 10), (500, 32), (1797, 32), (9469, 128), (60_000, 512), (10**7, 512)])

@@ -86,7 +86,9 @@ class Config:
 
     # ---- the images and their views ---------------------------------------------------------------------
     image_size: int | None = None
-    """Side of the views in pixels. None: from the images' own sizes."""
+    """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
+    view_scale: float | None = 1.0
+    """Side of the views that are trained on, as a share of image_size. The paper: 1. None: from the preset."""
     preset: Preset | None = None
     """Which augmentations the domain allows. natural: the paper's; small: no blur, as usual at 32 px; gray: small
     rotations, no flip, no colour; free: any orientation; none: no augmentation. None: from the images."""
@@ -174,6 +176,12 @@ class Config:
         return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
     @property
+    def view_size(self) -> int:
+        """Side of the views in pixels."""
+        assert self.image_size is not None and self.view_scale is not None, "settle the config first"
+        return max(8, round(self.view_scale * self.image_size))
+
+    @property
     def clusters(self) -> bool:
         """Does any clustering loss act at all?"""
         return self.beta > 0 or self.gamma > 0
@@ -200,6 +208,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tau_b": (0, 1),
     "tau_b_end": (0, 1),
     "image_size": (8, 1024),
+    "view_scale": (0.1, 2),
     "crop_min": (0.001, 1),
     "blur_kernel": (0, 255),
     "n_views": (2, 16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,7 +51,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     selenium = pytest.importorskip("selenium", reason="selenium is not installed: pip install selenium")
     chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
+        absent = pytest.fail if "CONCURL_REQUIRE_BROWSER" in os.environ else pytest.skip
+        absent("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

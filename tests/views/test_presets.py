@@ -61,6 +61,12 @@ def test_the_users_options_win():
     assert spec(blur_kernel=0).blur == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("scale", "size"), [(0.75, 72), (1.25, 120), (0.1, 10)])
+def test_views_are_a_share_of_the_images_side(scale, size):
+    assert spec(view_scale=scale).size == size
+    assert spec(view_scale=0.1, image_size=32).size == 8  # and never less: the networks halve it three times
+
+
 def test_an_unsettled_config_is_refused():
     with pytest.raises(ValueError, match="image_size=None, preset=small: settle"):
         view_spec(Config(preset="small"))

@@ -86,10 +86,9 @@ def _bytes_per_image(config: Config) -> float:
         return tensor
 
     images = 2
-    assert config.image_size is not None
     with torch.device("meta"):
         model = Model(config)
-        x = torch.zeros(config.n_views * images, 2 if config.sobel else 3, config.image_size, config.image_size)
+        x = torch.zeros(config.n_views * images, 2 if config.sobel else 3, config.view_size, config.view_size)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(x)
     weights = {id(weight) for weight in model.parameters()}

@@ -86,7 +86,7 @@ def view_spec(config: Config) -> ViewSpec:
         raise ValueError(
             f"image_size={config.image_size}, preset={config.preset}: settle the Config before views are made"
         )
-    spec = _PRESETS[config.preset](config.image_size)
+    spec = _PRESETS[config.preset](config.view_size)
     if config.crop_min is not None:
         spec = dataclasses.replace(spec, crop_min=config.crop_min)
     if config.blur_kernel == 0:
