@@ -30,9 +30,9 @@ from sample import Sample
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 RUNS = {
-    "concurl-355": "CIFAR-10, ConCURL, 300 epochs of BYOL before",
-    "byol-soft-355": "CIFAR-10, BYOL + soft: without the consensus loss",
-    "concurl-220": "CIFAR-10, ConCURL, 187 epochs of BYOL before",
+    "views24-concurl-355": "CIFAR-10, ConCURL, 300 epochs of BYOL before",
+    "views24-soft-355": "CIFAR-10, BYOL + soft: without the consensus loss",
+    "concurl-220": "CIFAR-10, ConCURL, 187 epochs of BYOL before, views of 32 px",
     "digits-seed0": "digits, ConCURL, 90 epochs of BYOL before",
 }
 # Of peers.py, those that tell most; they are levels and no points, since their times are other machines'.
