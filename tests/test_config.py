@@ -89,7 +89,7 @@ def test_every_option_has_help() -> None:
 def test_settling_leaves_nothing_open_and_says_why() -> None:
     config, said = settle(recipe("modern"), CIFAR)
     assert (config.image_size, config.stem, config.preset, config.encoder) == (32, "small", "small", "resnet18")
-    assert (config.batch_size, config.epochs) == (512, 600)
+    assert (config.batch_size, config.epochs) == (512, 1000)
     assert (config.projector_hidden, config.cluster_hidden) == (4096, 4096)
     settled = {"image_size", "view_scale", "stem", "preset", "encoder", "batch_size", "epochs"}
     assert {line.split(" ")[0] for line in said} == settled | {"projector_hidden", "cluster_hidden"}

@@ -19,6 +19,7 @@ VERBS = {
     "export": "a folder per cluster, or the model for other tools",
     "audit": "look through a folder of images before anything is trained",
     "pack": "put many small files into a few large ones (tar shards)",
+    "suggest": "how many clusters? try many K on a run's features",
     "evaluate": "score a run against labels",
     "demo": "the whole way on 1,797 handwritten digits: a few minutes on a CPU, no download",
 }

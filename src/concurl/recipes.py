@@ -201,7 +201,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
         raise UserError(
             f"batch_size={config.batch_size} is larger than the set of {n} images; set --batch-size {n} or less"
         )
-    # As many image passes as give 600 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
-    passes, most = (36_000_000, 1000) if facts.gpu else (150_000 if size > 32 else 400_000, 200)
+    # As many image passes as give 1000 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
+    passes, most = (60_000_000, 1000) if facts.gpu else (150_000 if size > 32 else 400_000, 200)
     choose("epochs", min(most, max(20, passes // n)), f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}")
     return config, said

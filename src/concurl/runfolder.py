@@ -24,6 +24,7 @@ from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError
+from concurl.network.model import Model
 from concurl.training.checkpoint import load_newest
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
@@ -88,6 +89,20 @@ def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Se
 def has_features(folder: Path) -> bool:
     """Did clustering begin in this run, after something had been learned, and is that state still sound?"""
     return load_newest(folder / FEATURES) is not None
+
+
+def feature_model(folder: Path, config: Config) -> Model:
+    """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
+    found = load_newest(folder / (FEATURES if config.clusters else CHECKPOINTS))
+    if found is None:
+        raise UserError(f"{folder} keeps no features: its clusters began with the first step (see --cluster-start)")
+    model = Model(config)
+    weights = {name.removeprefix("model."): t for name, t in found[0].items() if name.startswith("model.")}
+    try:
+        model.load_state_dict(weights | {"prototypes": model.prototypes})  # those kept may be of a run with another K
+    except RuntimeError:
+        raise UserError(f"{folder}: its features do not belong to its config.json; bring the right one back") from None
+    return model
 
 
 def take_features(origin: Path, folder: Path) -> None:

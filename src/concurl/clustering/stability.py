@@ -1,0 +1,41 @@
+"""How many clusters? Groups that are there come out again when other images are looked at; groups that are not, do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from concurl.clustering.metrics import ari
+from concurl.objective.kmeans import spherical_kmeans
+
+HALVES = 10
+RESTARTS = 20
+CLOSE = 0.02  # stabilities that lie no further apart are taken for equal
+
+
+def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[tuple[int, float]]:
+    """(K, stability) for each K of `counts`: x (N, dim) clustered by cosine on random halves, which label all of x.
+
+    The stability is the mean ARI over the pairs of halves: 1 where all find the same groups, 0 where they share no more
+    than chance. The halves are the same for every K.
+    """
+    x = normalize(x.float(), dim=1)
+    generator = torch.Generator().manual_seed(seed)
+    halves = [torch.randperm(len(x), generator=generator)[: len(x) // 2].to(x.device) for _ in range(HALVES)]
+    for k in counts:
+        partitions = []
+        for number, half in enumerate(halves):
+            centres, _ = spherical_kmeans(x[half], k, seed=seed + number, restarts=RESTARTS)
+            partitions.append((x @ centres.t()).argmax(1).cpu().numpy())
+        yield k, float(np.mean([ari(a, b) for a, b in combinations(partitions, 2)]))
+
+
+def advised(found: dict[int, float]) -> int:
+    """The largest K about as stable as the best: two groups of one kind are easily joined, a mixed one is not easily parted."""
+    best = max(found.values())
+    return max(k for k, stability in found.items() if stability >= best - CLOSE)

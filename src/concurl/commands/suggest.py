@@ -1,0 +1,60 @@
+"""concurl suggest"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from concurl.commands.talk import check_run, open_again, run_facts, speak
+from concurl.errors import UserError
+from concurl.options import Parser
+
+WEAK = 0.6  # the best stability, below which no number of clusters stands out
+
+
+def main(argv: list[str]) -> int:
+    """How many clusters? For each K, how stable the groups are that a run's features form."""
+    parser = Parser(prog="concurl suggest", description=main.__doc__, example="runs/photos")
+    parser.add_argument("run", type=Path, help="folder of a run, of whatever K: its features know nothing of it")
+    parser.add_argument("--up-to", type=int, default=30, metavar="K", help="the largest K to try (default: 30)")
+    parser.add_argument("--images", type=int, default=4096, metavar="N", help="look at this many (default: 4096)")
+    parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    given = parser.parse(argv)
+    speak(given.quiet)
+    check_run(given.run)
+    import torch
+
+    from concurl import runfolder
+    from concurl.clustering.stability import advised, stabilities
+    from concurl.data.batches import sample
+    from concurl.network.embed import embed
+    from concurl.progress import Progress
+    from concurl.training.device import Arithmetic
+
+    config = runfolder.config_of(given.run).replace(device=given.device)
+    arithmetic = Arithmetic.of(config)
+    model = runfolder.feature_model(given.run, config).to(arithmetic.device)
+    images = open_again(run_facts(given.run), config.image_size).images.images
+    some = images[sample(config.seed, len(images), given.images).numpy()]
+    most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
+    if most < 2:
+        raise UserError(f"--up-to {given.up_to} and {len(some)} images: at least 2 clusters and 8 images are needed")
+    assert config.image_size is not None
+    parts = embed(
+        model, some, image_size=config.image_size, sobel=config.sobel, autocast=arithmetic.autocast, branches=["target"]
+    )
+    v = torch.cat([part["target"].v for part in parts])
+    progress, found = Progress("suggest", most - 1, "values of K"), {}
+    for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
+        found[k] = stability
+        progress.advance(1)
+    progress.close()
+    print("  K  stability")
+    for k, stability in found.items():
+        print(f"{k:3}  {stability:9.3f}  {'#' * round(40 * max(0.0, stability))}")
+    k = advised(found)
+    if found[k] < WEAK:
+        print("No number of clusters stands out: train longer, or on more images, before you trust any.")
+    else:
+        print(f"Halves of the images agree on {k} groups. To have them: concurl fit --from {given.run} -k {k} -o OTHER")
+    return 0
