@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError
 from concurl.network.model import Model
-from concurl.training.checkpoint import load_newest
+from concurl.training.checkpoint import checkpoints, load_newest
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
 from concurl.training.trainer import CHECKPOINTS, FEATURES
@@ -33,18 +33,17 @@ from concurl.training.trainer import CHECKPOINTS, FEATURES
 log = logging.getLogger("concurl")
 
 BAD_BATCH = "nan-batch.txt"
+MODEL = "model"
+FILES = (
+    *("config.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv", "skipped.csv"),
+    *("embeddings.npy", "report.html", "train.log", BAD_BATCH),
+)  # all that a run writes, besides run.json and what is in its folders
 
 
 @contextmanager
 def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]:
     """The folder, made and locked: a second run in it, at the same time or by mistake, is refused."""
-    holds_run = (folder / "config.json").exists()
-    if holds_run and not resume and not overwrite:
-        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
-    if resume and not holds_run:
-        raise UserError(f"{folder} holds no run to resume; leave --resume out to start one")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; name a folder for the run")
+    check_place(folder, resume=resume, overwrite=overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / ".lock", "w")  # noqa: SIM115 (held for the whole run)
@@ -57,33 +56,102 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
             raise UserError(
                 f"{folder}: another process is running there; wait for it or choose another folder"
             ) from None
-        if overwrite:
-            _clear(folder)
         writer = LogFile(folder / "train.log")
         log.addHandler(writer)
         try:
+            if not resume:
+                _clear(folder)
             yield folder
         finally:
             log.removeHandler(writer)
 
 
+def check_place(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder with nothing to resume, with a run that nobody said to replace, or with files of the user's."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder for the run")
+    if resume and not holds_run(folder):
+        raise UserError(f"{folder} holds no run to resume; leave --resume out to start one")
+    if holds_run(folder) and not resume and not overwrite:
+        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
+    if found := _strangers(folder):
+        raise UserError(
+            f"{folder}: a run would replace {', '.join(found)}, which none has written; choose another folder with -o"
+        )
+
+
+def holds_run(folder: Path) -> bool:
+    """Is there a run that can be resumed, or be lost?"""
+    return _begun(folder) and (folder / "config.json").exists()
+
+
+def _begun(folder: Path) -> bool:
+    """Was a run begun here? Then its run.json is there, from before all else to the end: others have a config.json too."""
+    try:
+        run_facts(folder)
+    except UserError:
+        return False
+    return True
+
+
+def _strangers(folder: Path) -> list[str]:
+    """What a run would replace, and none has written. An empty folder, or an empty train.log of a kill, is no loss."""
+    if _begun(folder):  # then only the model's folder is replaced as a whole
+        inner = sorted(path.name for path in (folder / MODEL).glob("[!.]*"))
+        return [f"{MODEL}/{name}" for name in inner if name not in ("model.json", "model.safetensors")]
+    names = [*FILES, "run.json", MODEL, CHECKPOINTS, FEATURES]
+    paths = {name: folder / name for name in names if (folder / name).exists()}
+    return [name for name, path in paths.items() if (any(path.iterdir()) if path.is_dir() else path.stat().st_size)]
+
+
 def _clear(folder: Path) -> None:
-    """Remove what a run writes, and nothing else that may lie there."""
-    for name in (CHECKPOINTS, FEATURES, "model"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("config.json", "run.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv"):
+    """Remove what a run writes, and nothing else that may lie there.
+
+    run.json stays until the next one takes its place: after a kill in between, the folder is still known as a run's.
+    """
+    names = folder / "names.json"
+    named = holds_run(folder) and names.exists()
+    if named:
+        names.replace(folder / "names.json.old")
+    for name in FILES:
         (folder / name).unlink(missing_ok=True)
-    for name in ("skipped.csv", "embeddings.npy", "report.html", "train.log", BAD_BATCH):
-        (folder / name).unlink(missing_ok=True)
+    for name in ("model.json", "model.safetensors"):
+        (folder / MODEL / name).unlink(missing_ok=True)
+    for inner in (CHECKPOINTS, FEATURES):
+        for step in checkpoints(folder / inner):
+            shutil.rmtree(step, ignore_errors=True)
+    for inner in (MODEL, CHECKPOINTS, FEATURES):
+        with suppress(OSError):  # it is not there, or holds something else
+            (folder / inner).rmdir()
+    if named:
+        log.warning("%s is now names.json.old: it names the clusters of the run that is replaced", names)
 
 
-def write_start(folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped]) -> None:
-    """run.json (where the images came from), environment.json, skipped.csv and config.json."""
-    write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")
+def write_start(
+    folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped], origin: Path | None = None
+) -> None:
+    """run.json (where the images came from), an origin's features, environment.json, skipped.csv and config.json."""
+    write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")  # first: it marks the folder as ours
+    if origin is not None:
+        _take_features(origin, folder)
     write_text(folder / "environment.json", json.dumps(environment(config), indent=2) + "\n")
     rows = [(s.path, s.status, s.reason) for s in skipped]
     write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
+
+
+def run_facts(folder: Path) -> dict[str, Any]:
+    """run.json: where the run's images came from."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        kinds = {"source": str, "data_dir": str | None, "limit": int | None}
+        if any(not isinstance(facts[name], kind) for name, kind in kinds.items()):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise UserError(
+            f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
+        ) from None
+    return facts
 
 
 def has_features(folder: Path) -> bool:
@@ -105,7 +173,7 @@ def feature_model(folder: Path, config: Config) -> Model:
     return model
 
 
-def take_features(origin: Path, folder: Path) -> None:
+def _take_features(origin: Path, folder: Path) -> None:
     """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
     try:
         shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)

@@ -1,10 +1,12 @@
-"""`concurl fit` in a fraction of a second, into ./run, and what is read of what it leaves."""
+"""`concurl fit` in a fraction of a second, into ./run, what is read of what it leaves, and the answer to wrong use."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 from pathlib import Path
+
+import pytest
 
 from concurl.cli import main
 
@@ -26,3 +28,18 @@ def rows(path: Path | str) -> list[dict[str, str]]:
 def tree_hash(folder: Path) -> str:
     content = [(str(p), p.stat().st_mtime_ns, p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()]
     return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that answers wrong use; exit code 2."""
+    capsys.readouterr()
+    try:
+        code = main(list(argv))
+    except SystemExit as exit:  # argparse leaves this way
+        code = int(exit.code or 0)
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    assert "Traceback" not in captured.err
+    return captured.err

@@ -7,24 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from small_run import TINY, fit, tree_hash
-
-from concurl.cli import main
-
-
-def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """The one line that answers wrong use; exit code 2."""
-    capsys.readouterr()
-    try:
-        code = main(list(argv))
-    except SystemExit as exit:  # argparse leaves this way
-        code = int(exit.code or 0)
-    captured = capsys.readouterr()
-    assert code == 2
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1, captured.err
-    assert "Traceback" not in captured.err
-    return captured.err
+from small_run import TINY, fit, refused, tree_hash
 
 
 def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

@@ -29,6 +29,7 @@ def main(argv: list[str]) -> int:
     from concurl import run, runfolder
     from concurl.clustering.evaluate import pixel_baseline, table
 
+    runfolder.check_place(given.output, resume=False, overwrite=True)
     config = recipe("digits").replace(seed=given.seed)
     if given.quick:
         config = config.replace(epochs=6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_run, open_again, run_facts, speak
+from concurl.commands.talk import check_run, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.evaluate import partitions, read_labels, table
 
     config = runfolder.config_of(given.run)
-    about = run_facts(given.run)
+    about = runfolder.run_facts(given.run)
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)
     opened = open_again(about, config.image_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_folder, check_run, open_again, run_facts, speak
+from concurl.commands.talk import check_file, check_folder, check_run, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     from concurl.export.program import export_program
 
     config = runfolder.config_of(given.run)
-    images = open_again(run_facts(given.run), config.image_size).images.images
+    images = open_again(runfolder.run_facts(given.run), config.image_size).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {checked} images")
     return 0

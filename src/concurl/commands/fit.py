@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
-from concurl.commands.talk import check_folder, check_workers, open_again, run_facts, speak, write_report
+from concurl.commands.talk import check_folder, check_workers, open_again, speak, write_report
 from concurl.config import LATE
 from concurl.errors import UserError, no_such
 from concurl.options import Parser, add_config_options, given_config
@@ -114,7 +114,7 @@ def _branch(given: argparse.Namespace) -> int:
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
-    config, about = runfolder.config_of(origin).replace(**given_config(given)), run_facts(origin)
+    config, about = runfolder.config_of(origin).replace(**given_config(given)), runfolder.run_facts(origin)
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
     if not runfolder.has_features(origin):
@@ -135,20 +135,18 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
 
     world = World.join()
     folder: Path = given.output
-    holds_run = (folder / "config.json").exists() and world.leads  # others may look while rank 0 already writes
+    holds_run = world.leads and runfolder.holds_run(folder)  # others may look while rank 0 already writes
     if any(world.agree(holds_run and restarted())):
         return _resume(given)
-    if holds_run and not given.overwrite:
-        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
+    if world.leads:
+        runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
     about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            if origin is not None:
-                runfolder.take_features(origin, folder)
-            runfolder.write_start(folder, config, about, opened.images.skipped)
+            runfolder.write_start(folder, config, about, opened.images.skipped, origin)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
                     "%d images for %d clusters are few: below some dozens for each, expect little",
@@ -167,7 +165,7 @@ def _resume(given: argparse.Namespace) -> int:
     folder: Path = given.output
     with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
         config = runfolder.config_of(folder)
-        about = run_facts(folder)
+        about = runfolder.run_facts(folder)
         opened = open_again(about, config.image_size, given.workers)
         _train(world, given, opened, config, about, resume=True)
     return 0

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_run, open_again, run_facts, speak, write_report
+from concurl.commands.talk import check_file, check_run, open_again, speak, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     from concurl import runfolder
 
     config = runfolder.config_of(given.run)
-    about = run_facts(given.run)
+    about = runfolder.run_facts(given.run)
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config.image_size)
     if given.labels is not None:

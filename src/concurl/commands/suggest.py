@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_run, open_again, run_facts, speak
+from concurl.commands.talk import check_run, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run).replace(device=given.device)
     arithmetic = Arithmetic.of(config)
     model = runfolder.feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(run_facts(given.run), config.image_size).images.images
+    images = open_again(runfolder.run_facts(given.run), config.image_size).images.images
     some = images[sample(config.seed, len(images), given.images).numpy()]
     most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
     if most < 2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -27,20 +26,6 @@ def speak(quiet: bool) -> None:
     logging.getLogger().handlers[0].setFormatter(OneLine())
     first = os.environ.get("RANK", "0") == "0"
     log.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
-
-
-def run_facts(folder: Path) -> dict[str, Any]:
-    """run.json: where the run's images came from."""
-    try:
-        facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        kinds = {"source": str, "data_dir": str | None, "limit": int | None}
-        if any(not isinstance(facts[name], kind) for name, kind in kinds.items()):
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(
-            f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
-        ) from None
-    return facts
 
 
 def open_again(
