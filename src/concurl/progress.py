@@ -29,7 +29,7 @@ class Progress:
         self.begun = self.last_said = time.monotonic()
         self.first = done
         self.bar: Any = None
-        if log.isEnabledFor(logging.INFO) and sys.stderr.isatty():
+        if _seen() and sys.stderr.isatty():
             self.bar = tqdm(total=total, initial=done, desc=stage, unit=f" {unit}", leave=True, dynamic_ncols=True)
 
     def advance(self, n: int, note: str = "") -> None:
@@ -47,6 +47,13 @@ class Progress:
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+def _seen() -> bool:
+    """Does a line of progress come before anyone's eyes? With --quiet it goes to train.log alone."""
+    handlers = (*log.handlers, *logging.getLogger().handlers)
+    shown = any(isinstance(handler, logging.StreamHandler) and handler.level <= logging.INFO for handler in handlers)
+    return shown and log.isEnabledFor(logging.INFO)
 
 
 def _clock(seconds: float) -> str:

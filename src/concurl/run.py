@@ -68,8 +68,10 @@ def largest_size(config: Config) -> int | None:
     return None if choose_device(config.device).type == "cuda" else CPU_SIZE
 
 
-def settled(config: Config, images: ImageSet, train_images: int | None = None) -> tuple[Config, list[str]]:
-    """The config with its open choices made from the images, and a line on each; they are logged too."""
+def settled(
+    config: Config, images: ImageSet, train_images: int | None = None, *, aloud: bool = True
+) -> tuple[Config, list[str]]:
+    """The config with its open choices made from the images, and a line on each; they are logged too, if `aloud`."""
     some = images.images[:: max(1, len(images) // 256)]
     facts = SetFacts(
         n_images=min(len(images), train_images or len(images)),
@@ -79,9 +81,14 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
         gpu=choose_device(config.device).type == "cuda",
     )
     config, said = settle(config, facts)
-    for line in said:
-        log.info("chose %s", line)
+    if aloud:
+        tell(said)
     return config, said
+
+
+def tell(chosen: Sequence[str]) -> None:
+    for line in chosen:
+        log.info("chose %s", line)
 
 
 def training_ids(n_images: int, train_images: int | None, seed: int) -> NDArray[np.int64] | None:
@@ -120,6 +127,8 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
     with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
             log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
+        elif resume:
+            log.warning("no sound checkpoint yet: starting again from the first step")
         trainer.fit()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from small_run import fit
+from small_run import TINY, fit
+
+from concurl.cli import main
 
 
 def test_help_answers_at_once_and_tells_everything() -> None:
@@ -73,3 +76,34 @@ def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch
 def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     assert fit(photos) == 0
     assert "24 images for 3 clusters are few" in capsys.readouterr().err
+
+
+def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--quiet" in TINY
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert fit(photos) == 0
+    said = capsys.readouterr().err
+    assert said.splitlines() == ["24 images for 3 clusters are few: below some dozens for each, expect little"]
+    log = Path("run/train.log").read_text()
+    for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", said.strip()):
+        assert line in log
+
+
+def test_a_k_that_nobody_gave_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loud = [word for word in TINY if word != "--quiet"]
+    assert main(["fit", str(photos), "-o", "run", *loud, "--cluster-start", "0.5"]) == 0
+    chosen = "chose n_clusters = 10: the recipe's, whatever the images hold; give yours with -k"
+    for said in (capsys.readouterr().err, Path("run/train.log").read_text()):
+        assert chosen in said
+    assert "n_clusters" not in str(json.loads(Path("run/run.json").read_text())["chosen"]), (
+        "the images did not choose it"
+    )
+    for rest in (
+        ["--resume", "-o", "run"],
+        ["--from", "run", "-o", "other"],
+        [str(photos), "-k", "10", "-o", "given", *loud],
+    ):
+        assert main(["fit", *rest, "--no-report"]) == 0
+        assert "n_clusters" not in capsys.readouterr().err

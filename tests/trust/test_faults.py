@@ -189,24 +189,28 @@ def test_a_run_is_not_resumed_on_other_images(capsys: pytest.CaptureFixture[str]
     assert "images have changed" in capsys.readouterr().err
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_anew(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
-    late = [word for word in FIT if word != "--quiet"] + ["--checkpoint-minutes", "10"]
+def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = [*FIT, "--checkpoint-minutes", "10"]
     assert main(late) == 0
     wanted = results(here / "run")
     plain = Step.__call__
 
     def step(self: Step, images: Any, ids: Any, number: torch.Tensor, *rest: Any) -> torch.Tensor:
-        if int(number) == 7:
+        if int(number) == 3:  # before clustering, whose beginning is kept, too
             raise KeyboardInterrupt
         return plain(self, images, ids, number, *rest)
 
     with monkeypatch.context() as bad:
         bad.setattr(Step, "__call__", step)
         assert main([*late, "--overwrite"]) == 130
-    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2
-    assert checkpoints(Path("run/checkpoints")) == []
+    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 1
+    assert checkpoints(Path("run/checkpoints")) == checkpoints(Path("run/features")) == []
     log = Path("run/train.log").read_bytes()
-    assert main([word for word in RESUME if word != "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(RESUME) == 0
+    assert "no sound checkpoint yet: starting again from the first step" in capsys.readouterr().err
     assert results(here / "run") == wanted
     assert len(Path("run/train.log").read_bytes()) > len(log)
     assert Path("run/train.log").read_bytes().startswith(log)
@@ -249,11 +253,9 @@ def test_a_clock_that_jumps(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
         looks.append(dice.uniform(0, 4e9))
         return looks[-1]
 
-    # Without --quiet: then every line of train.log asks for the time.
-    loud = [word for word in FIT if word != "--quiet"]
     with monkeypatch.context() as odd:
-        odd.setattr(time, "time", jumping)
-        assert main([*loud, "--overwrite", "--checkpoint-minutes", "0.0005"]) == 0
+        odd.setattr(time, "time", jumping)  # every line of train.log asks for the time
+        assert main([*FIT, "--overwrite", "--checkpoint-minutes", "0.0005"]) == 0
     assert looks
     assert results(here / "run") == wanted
 

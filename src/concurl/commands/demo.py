@@ -36,9 +36,10 @@ def main(argv: list[str]) -> int:
     about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
     opened = open_again(about, config.image_size)
     assert opened.labels is not None
-    config, _ = run.settled(config, opened.images)
+    config, chosen = run.settled(config, opened.images, aloud=False)
     with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
         runfolder.write_start(folder, config, about, opened.images.skipped)
+        run.tell(chosen)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
         page = write_report(folder, opened)
     assert result.scores is not None

@@ -141,12 +141,18 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
     if world.leads:
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
-    config, chosen = run.settled(config, opened.images, about.get("train_images"))
+    config, chosen = run.settled(config, opened.images, about.get("train_images"), aloud=False)
     about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             runfolder.write_start(folder, config, about, opened.images.skipped, origin)
+            # Only now, as now there is a train.log. K is in no list of what the images decided: they did not.
+            if origin is None and "n_clusters" not in given_config(given):
+                run.tell(
+                    [f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"]
+                )
+            run.tell(chosen)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
                     "%d images for %d clusters are few: below some dozens for each, expect little",

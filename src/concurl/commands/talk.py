@@ -21,11 +21,16 @@ log = logging.getLogger("concurl")
 
 
 def speak(quiet: bool) -> None:
-    """Progress and warnings go to stderr, results to stdout. Of the processes of torchrun only the first speaks."""
-    logging.basicConfig(stream=sys.stderr, force=True)
-    logging.getLogger().handlers[0].setFormatter(OneLine())
+    """Progress and warnings go to stderr, results to stdout. Of the processes of torchrun only the first speaks.
+
+    It is stderr that is quiet, and not the log: train.log keeps everything.
+    """
     first = os.environ.get("RANK", "0") == "0"
-    log.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
+    stderr = logging.StreamHandler(sys.stderr)
+    stderr.setFormatter(OneLine())
+    stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
+    logging.basicConfig(handlers=[stderr], force=True)
+    log.setLevel(logging.INFO)
 
 
 def open_again(
