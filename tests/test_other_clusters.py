@@ -108,10 +108,25 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("x").exists()
 
 
-def test_a_run_without_features_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "photos", "-o", "early", *TINY, "-k", "3", "--cluster-start", "0", *QUIET]) == 0
-    assert main(["fit", "--from", "early", "-o", "x", "-k", "4"]) == 2
-    assert "no sound features to go on from" in capsys.readouterr().err
+def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = ["fit", "photos", *TINY, "-k", "3", *QUIET]
+    assert main([*fit, "-o", "early", "--cluster-start", "0"]) == 0
+    assert main([*fit, "-o", "never", "--beta", "0", "--gamma", "0", "--head-init", "random"]) == 0
+    with monkeypatch.context() as killed:
+        killed.setattr("concurl.training.trainer.Trainer.fit", lambda trainer: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main([*fit, "-o", "stopped"]) == 130
+    shutil.copytree("origin", "bereft")
+    shutil.rmtree("bereft/features")
+    for run, why in {
+        "early": "clustering began with the first step (see --cluster-start)",
+        "never": "beta and gamma are both 0 there, so clustering never begins",
+        "stopped": "clustering has not begun yet; go on with it first: concurl fit --resume -o stopped",
+        "bereft": "bereft/features is not there; bring it back, or train anew",
+    }.items():
+        capsys.readouterr()
+        assert main(["fit", "--from", run, "-o", "x", "-k", "4", "--beta", "0.5"]) == 2
+        assert capsys.readouterr().err == f"concurl: {run} has no sound features to go on from: {why}\n"
+    assert not Path("x").exists()
 
 
 def test_without_its_metrics_the_origin_will_do() -> None:
@@ -126,7 +141,7 @@ def test_damaged_features_are_refused_and_not_trained_anew(capsys: pytest.Captur
     (weights,) = Path("damaged/features").glob("*/state.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])
     assert main(["fit", "--from", "damaged", "-o", "x", "-k", "4"]) == 2
-    assert "no sound features to go on from" in capsys.readouterr().err
+    assert "no sound features to go on from: damaged/features is damaged" in capsys.readouterr().err
     assert not Path("x").exists()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import concurl
 from concurl.config import Config
@@ -154,18 +155,34 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def has_features(folder: Path) -> bool:
-    """Did clustering begin in this run, after something had been learned, and is that state still sound?"""
-    return load_newest(folder / FEATURES) is not None
+def features(folder: Path, config: Config) -> dict[str, Tensor]:
+    """The run's state when its clustering began, if something had been learned before; else an error that says why not."""
+    found = load_newest(folder / FEATURES)
+    if found is not None:
+        return found[0]
+    if checkpoints(folder / FEATURES):
+        why = f"{folder / FEATURES} is damaged; bring it back, or train anew"
+    elif not config.clusters:
+        why = "beta and gamma are both 0 there, so clustering never begins"
+    elif config.cluster_start == 0 or config.alpha == 0:
+        why = "clustering began with the first step (see --cluster-start)"
+    elif not (folder / MODEL).is_dir():
+        why = f"clustering has not begun yet; go on with it first: concurl fit --resume -o {folder}"
+    else:
+        why = f"{folder / FEATURES} is not there; bring it back, or train anew"
+    raise UserError(f"{folder} has no sound features to go on from: {why}")
 
 
 def feature_model(folder: Path, config: Config) -> Model:
     """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
-    found = load_newest(folder / (FEATURES if config.clusters else CHECKPOINTS))
-    if found is None:
-        raise UserError(f"{folder} keeps no features: its clusters began with the first step (see --cluster-start)")
+    if config.clusters:
+        state = features(folder, config)
+    elif (found := load_newest(folder / CHECKPOINTS)) is not None:
+        state = found[0]
+    else:
+        raise UserError(f"{folder}: its last checkpoint is gone or damaged; bring {CHECKPOINTS}/ back, or train anew")
     model = Model(config)
-    weights = {name.removeprefix("model."): t for name, t in found[0].items() if name.startswith("model.")}
+    weights = {name.removeprefix("model."): t for name, t in state.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights | {"prototypes": model.prototypes})  # those kept may be of a run with another K
     except RuntimeError:

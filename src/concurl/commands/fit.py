@@ -114,14 +114,11 @@ def _branch(given: argparse.Namespace) -> int:
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
-    config, about = runfolder.config_of(origin).replace(**given_config(given)), runfolder.run_facts(origin)
+    before, about = runfolder.config_of(origin), runfolder.run_facts(origin)
+    config = before.replace(**given_config(given))
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
-    if not runfolder.has_features(origin):
-        raise UserError(
-            f"{origin} has no sound features to go on from: clustering has not begun there, or began with the first step, "
-            "or its folder features/ is damaged"
-        )
+    runfolder.features(origin, before)  # there are some
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
     check_folder(given.output)
