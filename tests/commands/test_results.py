@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import fit, rows
+from small_run import fit, refused, rows
 
 from concurl.cli import main
 
@@ -65,6 +65,43 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     Path("run/names.json").write_text("{}")  # names are taken back
     assert main(["report", "run", "--quiet"]) == 0
     assert rows("run/assignments.csv") == before
+
+
+def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--cluster-start", "0.5") == 0
+    first = Path("run/assignments.csv").read_bytes()
+    known = "".join(f"{row['path']},{row['cluster']}\n" for row in rows("run/assignments.csv"))
+    Path("labels.csv").write_text(f"path,label\n{known}")
+    about = Path("run/run.json").read_bytes()
+    photos.rename("moved")
+    for call in (
+        "report run --quiet",
+        "evaluate run --labels labels.csv",
+        "suggest run --quiet --up-to 3",
+        "export run --folders symlink -o sorted",
+        "export run --model -o model.pt2",
+        "fit --resume -o run --quiet --no-report",
+        "fit --from run -k 2 -o other --quiet --no-report",
+    ):
+        assert "with --source" in refused(capsys, *call.split()), call
+        assert "did you mean moved?" in refused(capsys, *call.split(), "--source", "move"), call
+        assert main([*call.split(), "--source", "moved"]) == 0, call
+    assert Path("run/assignments.csv").read_bytes() == first
+    assert Path("run/run.json").read_bytes() == about
+    for row in rows("run/assignments.csv"):
+        (link,) = Path("sorted").rglob(Path(row["path"]).name)
+        assert link.resolve() == Path("moved", row["path"]).resolve()
+    assert main(["report", "other", "--quiet"]) == 0, "it was begun with the new place"
+
+
+def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    photos.rename("moved")
+    Path("moved/00.png").rename("moved/zz.png")
+    assert "not the images of run" in refused(capsys, "report", "run", "--quiet", "--source", "moved")
+    Path("moved/zz.png").write_bytes(b"damaged")
+    assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")
+    assert "--source goes with" in refused(capsys, "fit", "moved", "--source", "moved", "-o", "new")
 
 
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_run, open_again, speak
+from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -14,6 +14,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(prog="concurl evaluate", description=main.__doc__, example="runs/photos --labels labels.csv")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
+    add_moved(parser)
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     given = parser.parse(argv)
@@ -25,7 +26,7 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.evaluate import partitions, read_labels, table
 
     config = runfolder.config_of(given.run)
-    about = runfolder.run_facts(given.run)
+    about = moved_to(runfolder.run_facts(given.run), given.moved)
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)
     opened = open_again(about, config.image_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_folder, check_run, open_again, speak
+from concurl.commands.talk import add_moved, check_file, check_folder, check_run, moved_to, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -19,6 +19,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--model", action="store_true", help="the encoder with its preprocessing, as a torch.export file"
     )
+    add_moved(parser)
     given = parser.parse(argv)
     speak(quiet=False)
     if given.output is None:
@@ -30,9 +31,11 @@ def main(argv: list[str]) -> int:
     check_run(given.run)
     if given.folders:
         check_folder(given.output)
+        from concurl.data.listing import list_source
         from concurl.export.folders import export_folders
 
-        counts = export_folders(given.run, given.output, how=given.folders, names=given.names)
+        root = None if given.moved is None else Path(list_source(given.moved).root)
+        counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
         print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
         return 0
     check_file(given.output, "labeller.pt2")
@@ -40,7 +43,8 @@ def main(argv: list[str]) -> int:
     from concurl.export.program import export_program
 
     config = runfolder.config_of(given.run)
-    images = open_again(runfolder.run_facts(given.run), config.image_size).images.images
+    about = moved_to(runfolder.run_facts(given.run), given.moved)
+    images = open_again(about, config.image_size).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {checked} images")
     return 0

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
-from concurl.commands.talk import check_folder, check_workers, open_again, speak, write_report
+from concurl.commands.talk import (
+    absolute,
+    add_moved,
+    check_folder,
+    check_workers,
+    moved_to,
+    open_again,
+    speak,
+    write_report,
+)
 from concurl.config import LATE
 from concurl.errors import UserError, no_such
 from concurl.options import Parser, add_config_options, given_config
@@ -65,6 +74,7 @@ def main(argv: list[str]) -> int:
         metavar="RUN",
         help="go on from where clustering began in RUN, with other clusters: -k, --beta, --gamma, --tau, ...",
     )
+    add_moved(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
     parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
@@ -83,10 +93,12 @@ def main(argv: list[str]) -> int:
     if given.resume:
         if given_config(given) or given.overwrite or given.origin is not None or any(others):
             raise UserError(
-                "--resume goes on with the run as it was configured: give it only -o DIR (and --quiet, --no-report, "
-                "--workers, --strict)"
+                "--resume goes on with the run as it was configured: give it only -o DIR (and --source if the images moved, "
+                "--quiet, --no-report, --workers, --strict)"
             )
         return _resume(given)
+    if given.moved is not None:
+        raise UserError("--source goes with --resume and --from; the images of a new run are named without it")
     if given.source is None:
         raise parser.missing("no images; name a folder or a benchmark")
     if given.limit is not None and given.limit < 2:
@@ -96,8 +108,7 @@ def main(argv: list[str]) -> int:
     check_folder(given.output, given.source)
     config = recipe(_recipe_named(argv)).replace(**given_config(given))
     about = {
-        # a run may be resumed from elsewhere; a benchmark's name stays a name
-        "source": os.path.abspath(given.source) if os.path.lexists(given.source) else given.source,
+        "source": absolute(given.source),
         "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
         "limit": given.limit,
         "train_images": given.train_images,
@@ -114,7 +125,7 @@ def _branch(given: argparse.Namespace) -> int:
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
-    before, about = runfolder.config_of(origin), runfolder.run_facts(origin)
+    before, about = runfolder.config_of(origin), moved_to(runfolder.run_facts(origin), given.moved)
     config = before.replace(**given_config(given))
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
@@ -168,7 +179,7 @@ def _resume(given: argparse.Namespace) -> int:
     folder: Path = given.output
     with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
         config = runfolder.config_of(folder)
-        about = runfolder.run_facts(folder)
+        about = moved_to(runfolder.run_facts(folder), given.moved)
         opened = open_again(about, config.image_size, given.workers)
         _train(world, given, opened, config, about, resume=True)
     return 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_run, open_again, speak, write_report
+from concurl.commands.talk import add_moved, check_file, check_run, moved_to, open_again, speak, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -21,6 +22,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="csv with the columns path and label: adds scores to the page"
     )
+    add_moved(parser)
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
     given = parser.parse(argv)
     speak(given.quiet)
@@ -29,9 +31,11 @@ def main(argv: list[str]) -> int:
     from concurl import runfolder
 
     config = runfolder.config_of(given.run)
-    about = runfolder.run_facts(given.run)
+    about = moved_to(runfolder.run_facts(given.run), given.moved)
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config.image_size)
+    if given.moved is not None:
+        check_images(given.run, opened.images.names, given.moved)
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
@@ -39,6 +43,16 @@ def main(argv: list[str]) -> int:
         opened = replace(opened, labels=labels, classes=classes)
     print(write_report(given.run, opened))
     return 0
+
+
+def check_images(folder: Path, names: Sequence[str], place: str) -> None:
+    """Refuse a place that holds other images, or not all: the page would show them under the run's labels."""
+    from concurl.report.facts import RunFacts, shown
+
+    if [shown(name) for name in names] != list(RunFacts.read(folder).paths):
+        raise UserError(
+            f"--source {place}: not the images of {folder}, or not all of them; give the place they moved to"
+        )
 
 
 def take_names(folder: Path, n_clusters: int) -> None:

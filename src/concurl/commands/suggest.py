@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_run, open_again, speak
+from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -17,6 +17,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", type=Path, help="folder of a run, of whatever K: its features know nothing of it")
     parser.add_argument("--up-to", type=int, default=30, metavar="K", help="the largest K to try (default: 30)")
     parser.add_argument("--images", type=int, default=4096, metavar="N", help="look at this many (default: 4096)")
+    add_moved(parser)
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     given = parser.parse(argv)
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run).replace(device=given.device)
     arithmetic = Arithmetic.of(config)
     model = runfolder.feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(runfolder.run_facts(given.run), config.image_size).images.images
+    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config.image_size).images.images
     some = images[sample(config.seed, len(images), given.images).numpy()]
     most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
     if most < 2:

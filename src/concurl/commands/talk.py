@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from concurl.data.aside import cannot_write
 from concurl.errors import UserError, no_such
+from concurl.options import Parser
 from concurl.progress import OneLine
 
 if TYPE_CHECKING:
@@ -31,6 +32,25 @@ def speak(quiet: bool) -> None:
     stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
     logging.basicConfig(handlers=[stderr], force=True)
     log.setLevel(logging.INFO)
+
+
+def add_moved(parser: Parser) -> None:
+    # Not dest="source": the parser takes that for the images of a verb that opens new ones.
+    parser.add_argument("--source", dest="moved", metavar="PLACE", help="where the run's images are now, if they moved")
+
+
+def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
+    """What run.json says, with another place for the images if one was given; the file stays as it is."""
+    if place is not None:
+        return about | {"source": absolute(place)}
+    if os.path.isabs(about["source"]) and not os.path.lexists(about["source"]):
+        raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
+    return about
+
+
+def absolute(source: str) -> str:
+    """A run may be resumed from elsewhere; a benchmark's name stays a name."""
+    return os.path.abspath(source) if os.path.lexists(source) else source
 
 
 def open_again(

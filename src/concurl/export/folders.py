@@ -17,8 +17,13 @@ from concurl.errors import UserError
 UNSURE_FOLDER = "unsure"
 
 
-def export_folders(run: Path, output: Path, *, how: str, names: Path | None = None) -> dict[str, int]:
-    """Fill `output` with links to (or copies of) the run's images; returns folder -> number of images."""
+def export_folders(
+    run: Path, output: Path, *, how: str, names: Path | None = None, root: Path | None = None
+) -> dict[str, int]:
+    """Fill `output` with links to (or copies of) the run's images; returns folder -> number of images.
+
+    root: what the images' paths are relative to, where it is no longer the folder that run.json names.
+    """
     ways: dict[str, Callable[[Path, Path], object]] = {
         "symlink": os.symlink,
         "hardlink": os.link,
@@ -26,7 +31,7 @@ def export_folders(run: Path, output: Path, *, how: str, names: Path | None = No
     }
     if how not in ways:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
-    root = _root(run)
+    root = root or _root(run)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
     if output.resolve().is_relative_to(root.resolve()):
@@ -37,7 +42,10 @@ def export_folders(run: Path, output: Path, *, how: str, names: Path | None = No
     rows = _rows(run)
     missing = [row["path"] for row in rows if not (root / row["path"]).is_file()]
     if missing:
-        raise UserError(f"{len(missing)} of the run's images are not in {root} any more (the first: {missing[0]!r})")
+        raise UserError(
+            f"{len(missing)} of the run's images are not in {root} (the first: {missing[0]!r}); if they moved, give their "
+            "place with --source"
+        )
     counts: Counter[str] = Counter()
     for row in rows:
         folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(row["cluster"], named)
