@@ -76,6 +76,8 @@ def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]
     from concurl.runfolder import run_folder
 
     with run_folder(Path("run"), resume=False, overwrite=False):
+        begun = {"source": str(photos), "data_dir": None, "limit": None}
+        Path("run/run.json").write_text(json.dumps(begun))  # what a run writes first
         assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
 
 
@@ -150,6 +152,10 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "audit empty": "no files in empty",
         "audit photos --workers -2": "--workers -2: 0 ",
         "audit photos -o photos": "photos is a folder",
+        "audit photos -o photos/files.csv": "nothing is written into photos, the images' own folder",
+        "audit photos -o photos/inner/files.csv": "nothing is written into photos, the images' own folder",
+        "export run --model -o photos/x.pt2": "nothing is written into",
+        "fit --from run -k 2 -o photos/run": "nothing is written into",
         "pack empty -o s": "no files in empty",
         "pack photos -o a.txt": "a.txt is a file",
         "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",

@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     speak(given.quiet)
     check_workers(given.workers)
     if given.output is not None:
-        check_file(given.output, "files.csv")
+        check_file(given.output, "files.csv", given.source)
     from concurl.data.audit import audit, summarise, write_csv
 
     rows = audit(given.source, workers=given.workers, progress=reader_progress())

@@ -38,12 +38,12 @@ def main(argv: list[str]) -> int:
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
         print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
         return 0
-    check_file(given.output, "labeller.pt2")
     from concurl import run, runfolder
     from concurl.export.program import export_program
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
+    check_file(given.output, "labeller.pt2", about["source"])
     images = open_again(about, config.image_size).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {checked} images")

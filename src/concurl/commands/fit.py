@@ -132,7 +132,7 @@ def _branch(given: argparse.Namespace) -> int:
     runfolder.features(origin, before)  # there are some
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
-    check_folder(given.output)
+    check_folder(given.output, about["source"])
     return _run(given, config, about | {"from": str(origin.resolve()), "version": __version__}, origin)
 
 

@@ -94,14 +94,11 @@ def check_folder(output: Path, source: str | Path | None = None) -> None:
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; name a folder with -o")
     _check_writable(output)
-    if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
-        raise UserError(
-            f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
-        )
+    _check_outside(output, source)
 
 
-def check_file(output: Path, name: str) -> None:
-    """Refuse, before any work, a place where no file can be written; `name` is one for the example."""
+def check_file(output: Path, name: str, source: str | Path | None = None) -> None:
+    """Refuse, before any work, a place where no file can or may be written; `name` is one for the example."""
     if output.is_dir():
         raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
     if not output.parent.is_dir():
@@ -109,6 +106,14 @@ def check_file(output: Path, name: str) -> None:
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
     _check_writable(output)
+    _check_outside(output, source)
+
+
+def _check_outside(output: Path, source: str | Path | None) -> None:
+    if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
+        raise UserError(
+            f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
+        )
 
 
 def _check_writable(output: Path) -> None:
