@@ -16,6 +16,7 @@ from PIL import Image
 from test_audit import tree_hash, zoo
 from test_listing import HOSTILE
 
+from concurl.data.batches import sample
 from concurl.data.decode import decode_file
 from concurl.data.imageset import ImageSet
 from concurl.data.sources import choose_size, read_files, read_source, stored_size
@@ -50,6 +51,25 @@ def test_images_and_names_belong_together(tmp_path: Path) -> None:
         96,
         100,
     )
+
+
+def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos")
+    whole = read_source(root, 32, cache=tmp_path / "cache", workers=0)
+    (root / "notes.txt").write_text("not chosen where there are images")
+    some = read_source(root, 32, cache=tmp_path / "cache", workers=0, limit=5)
+    chosen = sample(0, 12, 5).tolist()
+    assert list(some.names) == [whole.names[i] for i in chosen]
+    assert np.array_equal(some.images, whole.images[chosen])
+    assert (some.facts["files"], list(some.skipped)) == (5, [])
+    (root / "notes.txt").unlink()
+    again = read_source(root, 32, cache=tmp_path / "cache", workers=0)
+    assert again.facts["pack_reused"]
+    assert same(read_source(root, 32, cache=tmp_path / "cache", workers=0, limit=12), whole)
+    for name in set(whole.names) - set(some.names):
+        (root / name).write_bytes(b"damaged")
+    fresh = read_source(root, 32, cache=tmp_path / "fresh", workers=0, limit=5)
+    assert same(fresh, some)
 
 
 def test_order_times_and_workers_do_not_matter(tmp_path: Path) -> None:

@@ -55,7 +55,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are (default: $CONCURL_DATA, or ./data)"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only N of the images, a fixed sample of a benchmark")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="only N of the files, or of a benchmark's images: a fixed sample; no others are decoded",
+    )
     parser.add_argument(
         "--train-images", type=int, metavar="N", help="train on N of the images (seeded), label them all"
     )

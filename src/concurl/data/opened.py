@@ -48,8 +48,8 @@ def open_source(
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
-    images = read_source(source, size, cache=cache, workers=workers, progress=progress, largest=largest)
-    if limit is not None and limit < len(images):
+    images = read_source(source, size, cache=cache, workers=workers, progress=progress, largest=largest, limit=limit)
+    if limit is not None and limit < len(images):  # an array: of files no others were read
         from concurl.data.batches import sample  # torch comes with it: not before it is needed
 
         chosen = sample(0, len(images), limit).numpy()

@@ -35,10 +35,15 @@ def stored_size(image_size: int) -> int:
     return image_size if image_size <= 128 else round(image_size * 256 / 224)
 
 
+def likely_images(listing: Listing) -> Sequence[int]:
+    """What to take a sample of: the files that are called like images, or all where none is."""
+    named = array("q", (i for i in range(len(listing)) if listing[i].name.lower().endswith(IMAGE_SUFFIXES)))
+    return named or range(len(listing))
+
+
 def measure_sizes(listing: Listing, workers: int | None) -> list[tuple[int, int]]:
     """(width, height) by the headers of up to 1,000 files, evenly spread over the listing."""
-    named = array("q", (i for i in range(len(listing)) if listing[i].name.lower().endswith(IMAGE_SUFFIXES)))
-    chosen = named or range(len(listing))
+    chosen = likely_images(listing)
     step = max(1.0, len(chosen) / _SAMPLE)
     sample = [listing[chosen[int(i * step)]] for i in range(min(_SAMPLE, len(chosen)))]
     results = ordered_map(

@@ -18,7 +18,7 @@ from concurl.data.decode import WHITE, Colour
 from concurl.data.imageset import ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
-from concurl.data.sizes import SIZES, measure_sizes
+from concurl.data.sizes import SIZES, likely_images, measure_sizes
 from concurl.data.sizes import choose_size as choose_size
 from concurl.data.sizes import stored_size as stored_size
 from concurl.data.store import Pack, default_folder, find_slot, locked, open_pack, write_pack
@@ -40,6 +40,7 @@ def read_source(
     background: Colour = WHITE,
     exclude: Iterable[PathLike] = (),
     largest: int | None = None,
+    limit: int | None = None,
 ) -> ImageSet:
     """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
 
@@ -49,6 +50,7 @@ def read_source(
     workers: processes that decode; None for every core, 0 for none but this one, without their protection.
     exclude: folders that are not entered, such as the run's own.
     largest: the largest working size that may be chosen where `size` is None.
+    limit: only so many of the files, a fixed sample; the others are not opened. An array is taken whole.
     """
     if is_array(source):
         return read_array(source, size)
@@ -59,7 +61,14 @@ def read_source(
         source = items
     folder = default_folder() if cache is None else Path(cache)
     listing = list_source(source, exclude=[folder, *exclude], cache=folder)
-    return _read(listing, size, folder, background, False, workers, progress, largest)
+    if limit is None or limit >= len(listing):
+        return _read(listing, size, folder, background, False, workers, progress, largest)
+    from concurl.data.batches import sample  # torch comes with it: not before it is needed
+
+    likely = likely_images(listing)
+    chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
+    some = Listing(listing.source, listing.root, chosen)
+    return _read(some, size, folder, background, False, workers, progress, largest, limit=limit)
 
 
 def read_files(
@@ -91,12 +100,13 @@ def _read(
     workers: int | None,
     progress: Progress | None,
     largest: int | None = None,
+    **more: Any,  # what else sets this pack apart from others of the source
 ) -> ImageSet:
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
     # By the side and not by how it came about: predict and --resume name the side that fit has chosen.
     side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
-    slot = find_slot(folder, listing, side=side, background=background, keep_duplicates=keep_duplicates)
+    slot = find_slot(folder, listing, side=side, background=background, keep_duplicates=keep_duplicates, **more)
     if (pack := open_pack(slot)) is not None:
         return _image_set(pack, listing, size, reused=True)
     with locked(slot):
