@@ -158,6 +158,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "fit --from run -k 2 -o photos/run": "nothing is written into",
         "pack empty -o s": "no files in empty",
         "pack photos -o a.txt": "a.txt is a file",
+        "pack photos -o photos/shards": "nothing is written into photos",
         "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",
         "demo -o a.txt": "a.txt is a file",
     }.items():

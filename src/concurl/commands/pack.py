@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         raise parser.missing("no output folder; add -o DIR")
     if given.per_shard < 1:
         raise UserError(f"--per-shard {given.per_shard}: at least 1 is needed")
-    check_folder(given.output)
+    check_folder(given.output, given.source)
     from concurl.data.listing import list_source
     from concurl.data.packing import pack
 
