@@ -1,7 +1,7 @@
 """Shows numpy arrays in, labels out, the scikit-learn way: fit, predict, transform, clone, save, load.
 
 python examples/arrays.py            # 1,797 handwritten digits; about a minute on a laptop
-python examples/arrays.py 150        # as many epochs as the recipe has
+python examples/arrays.py 120        # as many epochs as the recipe has
 """
 
 import sys
