@@ -93,9 +93,11 @@ def has_features(folder: Path) -> bool:
 
 def feature_model(folder: Path, config: Config) -> Model:
     """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
-    found = load_newest(folder / (FEATURES if config.clusters else CHECKPOINTS))
+    place = folder / (FEATURES if config.clusters else CHECKPOINTS)
+    found = load_newest(place)
     if found is None:
-        raise UserError(f"{folder} keeps no features: its clusters began with the first step (see --cluster-start)")
+        why = "they are damaged" if place.exists() else "its clusters began with the first step (see --cluster-start)"
+        raise UserError(f"{folder} has no features to look at: {why}")
     model = Model(config)
     weights = {name.removeprefix("model."): t for name, t in found[0].items() if name.startswith("model.")}
     try:
