@@ -73,3 +73,13 @@ def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch
 def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     assert fit(photos) == 0
     assert "24 images for 3 clusters are few" in capsys.readouterr().err
+
+
+def test_who_has_read_enough_hears_no_complaint(photos: Path) -> None:
+    """`concurl audit PHOTOS | head`, with a head that reads nothing at all."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as unread:
+        command = [sys.executable, "-m", "concurl", "audit", str(photos), "--quiet"]
+        done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")
