@@ -60,7 +60,7 @@ def known(results: Path, table: str) -> dict[str, dict[str, str]]:
 
 def keep(results: Path, table: str, row: dict[str, Any], metrics: bytes) -> None:
     """Add a row, or replace the one of that name, and put its metrics beside the table; one process at a time."""
-    short = {key: f"{value:.4f}" if isinstance(value, float) and key in SCORES else value for key, value in row.items()}
+    short = {key: f"{value:.5f}" if isinstance(value, float) and key in SCORES else value for key, value in row.items()}
     (results / "metrics").mkdir(parents=True, exist_ok=True)
     (results / "metrics" / f"{row['name']}.jsonl.gz").write_bytes(gzip.compress(metrics, mtime=0))
     with _alone_in(results):

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a verb.
 
     The exit code is 0; 2 for wrong use; 1 where the run cannot go on (diverged, out of memory, --strict); 74 for a
-    full or failing disk; 130 or 143 for SIGINT or SIGTERM.
+    full or failing disk; 130 or 143 for SIGINT or SIGTERM; 141 where nobody reads the output any more.
     """
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -63,7 +63,11 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
         with termination_as_exception():
             code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
+            sys.stdout.flush()
             return code
+    except BrokenPipeError:  # `concurl ... | head`: who has read enough needs no message
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except UserError as error:
         print(f"concurl: {one_line(error)}", file=sys.stderr)
         return 2

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from concurl.config import Config
 from concurl.errors import UserError
 
+# The paper's recipes say what the paper reports; what they gave here is in docs/results.md, once they have been run.
+
 
 def paper_cifar10() -> Config:
     """The paper's CIFAR-10 row: ACC 0.785, NMI 0.667, ARI 0.614 (500 epochs on a V100, by the paper).

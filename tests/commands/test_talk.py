@@ -107,3 +107,13 @@ def test_a_k_that_nobody_gave_is_said(photos: Path, capsys: pytest.CaptureFixtur
     ):
         assert main(["fit", *rest, "--no-report"]) == 0
         assert "n_clusters" not in capsys.readouterr().err
+
+
+def test_who_has_read_enough_hears_no_complaint(photos: Path) -> None:
+    """`concurl audit PHOTOS | head`, with a head that reads nothing at all."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as unread:
+        command = [sys.executable, "-m", "concurl", "audit", str(photos), "--quiet"]
+        done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")

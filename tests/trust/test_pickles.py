@@ -22,7 +22,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "concurl"
 NAMES = list(payloads(Path("canary")))
 RUN = (
     "config.json run.json environment.json metrics.jsonl summary.json assignments.csv skipped.csv embeddings.npy "
-    "names.json model/model.json model/model.safetensors checkpoints/*/manifest.json checkpoints/*/state.safetensors"
+    "names.json model/model.json model/model.safetensors checkpoints/*/manifest.json checkpoints/*/state.safetensors "
+    "features/*/manifest.json features/*/state.safetensors"
 ).split()
 CACHE = ["cache/concurl/*.npy", "cache/concurl/*.jsonl"]
 PARTS = ["parts/part-1-of-2.json", "parts/part-1-of-2.csv"]
@@ -37,6 +38,11 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "evaluate": (
         ["evaluate", "run", "--labels", "labels.csv"],
         [*(f"run/{name}" for name in RUN), *CACHE, "labels.csv"],
+    ),
+    "suggest": (["suggest", "run", "--up-to", "2", "--quiet"], [*(f"run/{name}" for name in RUN), *CACHE]),
+    "from": (
+        ["fit", "--from", "run", "-o", "other", "--quiet", "--no-report"],
+        [*(f"run/{name}" for name in RUN), *CACHE],
     ),
     "part": (["predict", "run", "photos", "-o", "parts", "--shard", "1/2", "--quiet"], PARTS),
     "merge": (["merge", "parts", "-o", "merged.csv"], PARTS),
@@ -109,7 +115,8 @@ def plant(pattern: str, content: bytes) -> None:
             shutil.copytree(whole, path)  # with the old times: else a changed folder would be packed anew
         else:
             shutil.copy2(whole, path)
-    shutil.rmtree("out", ignore_errors=True)
+    for name in ("out", "other"):
+        shutil.rmtree(name, ignore_errors=True)
     found = list(Path().glob(pattern))
     assert found, pattern
     for path in found:
@@ -136,7 +143,9 @@ def torture(where: Path, cases: Iterator[tuple[str, str, str]]) -> Counter[str]:
         assert code in (0, 2), (verb, pattern, name, said)
         assert gone(canary), (verb, pattern, name)
         if code == 2:
-            assert said.startswith("concurl: "), (verb, pattern, name, said)
+            lines = [line for line in said.splitlines() if not line.startswith("checkpoint run/")]  # which is named
+            assert len(lines) == 1, (verb, pattern, name, said)
+            assert lines[0].startswith("concurl: "), (verb, pattern, name, said)
         tally["refused" if code else "passed over"] += 1
     return tally
 
@@ -150,6 +159,14 @@ def test_pickles_under_every_name_we_read(here: Path) -> None:
     pairs = [(v, pattern) for i, (pattern, verbs) in enumerate(READERS.items()) for v in verbs[i % len(verbs[:2]) :: 2]]
     assert {pattern for _, pattern in pairs} == READERS.keys()
     print(torture(here, ((*pair, NAMES[i % len(NAMES)]) for i, pair in enumerate(pairs))))
+
+
+def test_a_registered_extension_that_another_reader_has_met(here: Path) -> None:
+    """Python keeps what an extension stood for, and asks nobody the second time."""
+    content, careless = payloads(here / "canary")["EXT1"]
+    careless(content)
+    assert not gone(here / "canary")
+    assert torture(here, iter([("fit", *CIFAR, "EXT1")])) == {"refused": 1}
 
 
 @pytest.mark.slow

@@ -57,5 +57,6 @@ def main(argv: list[str]) -> int:
     if found[k] < WEAK:
         print("No number of clusters stands out: train longer, or on more images, before you trust any.")
     else:
-        print(f"Halves of the images agree on {k} groups. To have them: concurl fit --from {given.run} -k {k} -o OTHER")
+        further = f" To have them: concurl fit --from {given.run} -k {k} -o OTHER" if config.clusters else ""
+        print(f"Halves of the images agree on {k} groups.{further}")
     return 0

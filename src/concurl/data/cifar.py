@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copyreg
 import io
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +89,7 @@ def _read_pickle(
     stream: IO[bytes], file: str, records: int, cifar: Cifar
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     content = stream.read()  # first, so that a broken archive is told from a broken pickle
+    copyreg.clear_extension_cache()  # what another pickle put there is handed out without a question to find_class
     try:
         batch = OfficialUnpickler(io.BytesIO(content), encoding="bytes").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}

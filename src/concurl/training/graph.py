@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor, nn
 
 from concurl.data.store import default_folder
@@ -102,6 +101,9 @@ class CompiledViews:
 
 
 def _make_ready() -> None:
+    import torch._dynamo
+    import torch._inductor.config  # here, as it takes a second that only those who compile should wait
+
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
     # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
     torch._inductor.config.triton.autotune_pointwise = False

@@ -1,0 +1,60 @@
+"""`concurl suggest`: how many clusters the features of a run hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from small_run import fit
+
+from concurl.cli import main
+
+
+def suggested(capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
+    assert main(["suggest", "run", "--quiet", *more]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_three_colours_are_three_groups(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--cluster-start", "0.5", "--epochs", "8", "--preset", "none") == 0
+    capsys.readouterr()
+    head, *rows, advice = suggested(capsys)
+    found = {int(row.split()[0]): float(row.split()[1]) for row in rows}
+    assert head.split() == ["K", "stability"]
+    assert list(found) == [2, 3, 4, 5, 6]  # a quarter of the 24 pictures
+    assert found[3] == max(found.values())
+    assert "agree on 3 groups" in advice
+    assert "concurl fit --from run -k 3 -o" in advice
+
+
+def test_the_k_of_the_run_plays_no_part(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--cluster-start", "0.5") == 0
+    capsys.readouterr()
+    before = suggested(capsys, "--up-to", "4")
+    assert main(["fit", "--from", "run", "-k", "5", "-o", "other", "--quiet", "--no-report"]) == 0
+    Path("run").rename("first")
+    Path("other").rename("run")
+    capsys.readouterr()
+    assert suggested(capsys, "--up-to", "4") == before
+
+
+def test_byol_alone_is_looked_at_as_it_ended(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--beta", "0", "--gamma", "0", "--head-init", "random") == 0
+    capsys.readouterr()
+    *rows, advice = suggested(capsys, "--up-to", "3")
+    assert len(rows) == 3
+    assert "--from" not in advice  # there is nothing to go on from
+
+
+def test_what_cannot_be_told_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--cluster-start", "0") == 0
+    assert main(["suggest", "run"]) == 2
+    assert "no sound features to go on from: clustering began with the first step" in capsys.readouterr().err
+    assert fit(photos, "--cluster-start", "0.5", "--overwrite") == 0
+    assert main(["suggest", "run", "--images", "7"]) == 2
+    assert "at least 2 clusters and 8 images" in capsys.readouterr().err
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(config | {"projector_hidden": 24, "cluster_hidden": 24}))
+    assert main(["suggest", "run"]) == 2
+    assert "do not belong to its config.json" in capsys.readouterr().err
