@@ -98,7 +98,7 @@ def _begun(folder: Path) -> bool:
 def _strangers(folder: Path) -> list[str]:
     """What a run would replace, and none has written. An empty folder, or an empty train.log of a kill, is no loss."""
     if _begun(folder):  # then only the model's folder is replaced as a whole
-        inner = sorted(path.name for path in (folder / MODEL).glob("[!.]*"))
+        inner = sorted(path.name for path in (folder / MODEL).glob("*"))
         return [f"{MODEL}/{name}" for name in inner if name not in ("model.json", "model.safetensors")]
     names = [*FILES, "run.json", MODEL, CHECKPOINTS, FEATURES]
     paths = {name: folder / name for name in names if (folder / name).exists()}

@@ -66,9 +66,10 @@ def test_the_models_folder_is_replaced_as_a_whole_and_so_must_be_a_runs(
 ) -> None:
     assert fit(photos) == 0
     write("run/model/mine.txt")
+    write("run/model/.hidden")
     before = tree_hash(Path("run"))
     for call in (["fit", str(photos), "-k", "3", *TINY, "--overwrite"], ["fit", "--resume", "--quiet"]):
-        assert "model/mine.txt" in refused(capsys, *call, "-o", "run")
+        assert "replace model/.hidden, model/mine.txt, which" in refused(capsys, *call, "-o", "run")
     assert tree_hash(Path("run")) == before
 
 
