@@ -57,7 +57,7 @@ def test_tau_b_without_an_end_stays(tiny):
     assert {Schedule(tiny(tau_b=0.99), TOTAL).at(step).tau_b for step in range(TOTAL)} == {0.99}
 
 
-@pytest.mark.parametrize("start", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("start", [0.0, 0.25, 0.995])
 def test_clusters_start_when_told(tiny, start):
     schedule = Schedule(tiny(cluster_start=start, alpha=0.7, beta=0.5, gamma=0.3), TOTAL)
     first = int(start * TOTAL)
@@ -66,6 +66,15 @@ def test_clusters_start_when_told(tiny, start):
         now = schedule.at(step)
         assert now.alpha == 0.7
         assert (now.beta, now.gamma) == ((0, 0) if step < first else (0.5, 0.3))
+
+
+@pytest.mark.parametrize(("total", "first"), [(1, 0), (2, 1), (3, 2), (4, 3), (10, 8), (100, 85)])
+def test_a_short_run_clusters_in_its_last_step_at_least(tiny, total, first):
+    schedule = Schedule(tiny(cluster_start=0.85), total)
+    assert schedule.cluster_step == first
+    assert schedule.at(total - 1)[3:] == (1, 1)
+    assert Schedule(tiny(cluster_start=1.0), total).cluster_step == total - 1
+    assert Schedule(tiny(cluster_start=0.85, alpha=0.0), total).cluster_step == 0
 
 
 def test_cluster_weights_ramp_linearly(tiny):
