@@ -184,7 +184,7 @@ class Trainer:
         steps = self.step - epoch * self.steps_per_epoch
         self.finite.check(self.step)
         loss, l1, l2, l3 = (self.totals / steps).tolist()
-        clustering = self.step > self.schedule.cluster_step
+        acted = min(steps, self.step - self.schedule.cluster_step)  # steps of L2 and L3; the others gave them a 0
         now = self.schedule.at(self.step - 1)
         return {
             "epoch": epoch,
@@ -192,8 +192,8 @@ class Trainer:
             "minutes": round(self._minutes(), 3),
             "loss": loss,
             "l1": l1 if self.config.alpha > 0 else None,
-            "l2": l2 if clustering and self.config.beta > 0 else None,
-            "l3": l3 if clustering and self.config.gamma > 0 else None,
+            "l2": l2 * (steps / acted) if acted > 0 and self.config.beta > 0 else None,
+            "l3": l3 * (steps / acted) if acted > 0 and self.config.gamma > 0 else None,
             "learning_rate": now.learning_rate,
             "tau_b": now.tau_b,
         }
