@@ -86,6 +86,29 @@ def test_cluster_weights_ramp_linearly(tiny):
     assert found[69:] == [(0.5, 0.3)] * (TOTAL - 69)
 
 
+def test_a_ramp_shorter_than_a_step_is_none(tiny):
+    found = [Schedule(tiny(cluster_start=0.5, cluster_ramp=share), TOTAL).at(100).beta for share in (0.004, 0.01)]
+    assert found == [1, 0.5]
+
+
+def test_with_a_cluster_lr_both_parts_have_a_whole_course_of_their_own(tiny):
+    options = {"learning_rate": 0.4, "warmup": 0.1, "schedule": "cosine", "tau_b": 0.9, "tau_b_end": 1.0}
+    schedule = Schedule(tiny(cluster_start=0.75, cluster_lr=0.3, **options), TOTAL)
+    before, after = Schedule(tiny(**options), 150), Schedule(tiny(**options), 50)
+    for step in range(150):
+        assert schedule.at(step)[:2] == pytest.approx(before.at(step)[:2], abs=1e-12)
+    for step in range(50):
+        rate, tau_b = after.at(step)[:2]
+        assert schedule.at(150 + step)[:2] == pytest.approx((0.3 * rate, tau_b), abs=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0}])
+def test_where_clustering_has_no_part_of_its_own_there_is_one_course(tiny, options):
+    assert rates(tiny(warmup=0.1, schedule="cosine", cluster_start=0.75, cluster_lr=0.3, **options)) == rates(
+        tiny(warmup=0.1, schedule="cosine")
+    )
+
+
 def test_byol_alone_never_starts_clusters(tiny):
     schedule = Schedule(tiny(beta=0.0, gamma=0.0), TOTAL)
     assert schedule.cluster_step == TOTAL

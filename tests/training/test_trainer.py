@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from ranks import pictures
 from torch.nn.functional import normalize
 
 from concurl.network.embed import embed
 from concurl.training.trainer import Trainer
+from ranks import pictures
 
 
 def watched(config, each=lambda trainer, clustering: None):
@@ -98,6 +98,16 @@ def test_a_row_holds_the_means_over_its_own_epochs_steps(config, start):
         for name, values in (("l2", l2), ("l3", l3)):
             assert row[name] == (pytest.approx(values[acted].mean(), rel=1e-5) if acted.any() else None)
     assert (losses[:, 2] > 0).sum() == (15 if start == 0 else 7)
+
+
+def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_there_are_any(config):
+    trainer, _ = watched(config.replace(epochs=7, cluster_start=0.5, monitor_every=3, schedule="cosine", tau_b_end=1.0))
+    rows = trainer.metrics.rows
+    assert [row["epoch"] for row in rows if "feature_std" in row] == [2, 5, 6]
+    assert [row["epoch"] for row in rows if "cluster_sizes" in row] == [5, 6]
+    for row in rows:  # what its last step was taken with
+        now = trainer.schedule.at(5 * row["epoch"] + 4)
+        assert (row["learning_rate"], row["tau_b"]) == (now.learning_rate, now.tau_b)
 
 
 def test_a_run_of_three_steps_clusters(config):
