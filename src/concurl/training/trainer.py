@@ -110,6 +110,7 @@ class Trainer:
             for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
                 self._epoch(epoch, progress)
         self._stop_if_asked(self._signals.caught)
+        self._stop_if_strict()  # a run that was resumed at its end has taken no step that would say it
         progress.close()
         return self.model
 
@@ -251,17 +252,21 @@ class Trainer:
         save_checkpoint(self.folder / kind, self.step, named, facts)
 
     def _save_if_due(self, now: bool = False) -> None:
-        complaint = self.health.complaint
-        late = time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or complaint is not None
+        late = (
+            time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or self.health.complaint is not None
+        )
         asked, due = self.pulse.agreed(self.step, self._signals.caught, late)
         if asked is None and not due and not now:
             return
         self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
         self._saved = time.monotonic()
         self.save()
-        if complaint is not None:
-            raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
+        self._stop_if_strict()
         self._stop_if_asked(asked)
+
+    def _stop_if_strict(self) -> None:
+        if (complaint := self.health.complaint) is not None:
+            raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
 
     def _stop_if_asked(self, asked: int | None) -> None:
         if asked is not None:
