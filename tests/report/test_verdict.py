@@ -65,6 +65,16 @@ def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     assert "do not rely on these clusters" in judge(facts).sentences[-1]
 
 
+@pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "good")])
+def test_clusters_that_were_asked_for_and_never_learned_are_bad(
+    healthy: RunFacts, weights: tuple[float, float], state: str
+) -> None:
+    facts = changed_epochs(healthy, l2=None, l3=None)
+    facts = dataclasses.replace(facts, config={**facts.config, "beta": weights[0], "gamma": weights[1]})
+    (check,) = [check for check in judge(facts).checks if "No clustering loss" in check.text]
+    assert check.state == judge(facts).state == state
+
+
 def test_nan_is_divergence(healthy: RunFacts) -> None:
     assert titles(changed_epochs(healthy, l1=math.nan), "bad") == ["BYOL loss is not a number"]
 

@@ -57,7 +57,7 @@ def test_tau_b_without_an_end_stays(tiny):
     assert {Schedule(tiny(tau_b=0.99), TOTAL).at(step).tau_b for step in range(TOTAL)} == {0.99}
 
 
-@pytest.mark.parametrize("start", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("start", [0.0, 0.25, 0.995])
 def test_clusters_start_when_told(tiny, start):
     schedule = Schedule(tiny(cluster_start=start, alpha=0.7, beta=0.5, gamma=0.3), TOTAL)
     first = int(start * TOTAL)
@@ -68,6 +68,15 @@ def test_clusters_start_when_told(tiny, start):
         assert (now.beta, now.gamma) == ((0, 0) if step < first else (0.5, 0.3))
 
 
+@pytest.mark.parametrize(("total", "first"), [(1, 0), (2, 1), (3, 2), (4, 3), (10, 8), (100, 85)])
+def test_a_short_run_clusters_in_its_last_step_at_least(tiny, total, first):
+    schedule = Schedule(tiny(cluster_start=0.85), total)
+    assert schedule.cluster_step == first
+    assert schedule.at(total - 1)[3:] == (1, 1)
+    assert Schedule(tiny(cluster_start=1.0), total).cluster_step == total - 1
+    assert Schedule(tiny(cluster_start=0.85, alpha=0.0), total).cluster_step == 0
+
+
 def test_cluster_weights_ramp_linearly(tiny):
     schedule = Schedule(tiny(cluster_start=0.25, cluster_ramp=0.1, beta=0.5, gamma=0.3), TOTAL)
     found = [(now.beta, now.gamma) for now in map(schedule.at, range(TOTAL))]
@@ -75,6 +84,29 @@ def test_cluster_weights_ramp_linearly(tiny):
     for since in range(20):
         assert found[50 + since] == pytest.approx((0.5 * (since + 1) / 20, 0.3 * (since + 1) / 20))
     assert found[69:] == [(0.5, 0.3)] * (TOTAL - 69)
+
+
+def test_a_ramp_shorter_than_a_step_is_none(tiny):
+    found = [Schedule(tiny(cluster_start=0.5, cluster_ramp=share), TOTAL).at(100).beta for share in (0.004, 0.01)]
+    assert found == [1, 0.5]
+
+
+def test_with_a_cluster_lr_both_parts_have_a_whole_course_of_their_own(tiny):
+    options = {"learning_rate": 0.4, "warmup": 0.1, "schedule": "cosine", "tau_b": 0.9, "tau_b_end": 1.0}
+    schedule = Schedule(tiny(cluster_start=0.75, cluster_lr=0.3, **options), TOTAL)
+    before, after = Schedule(tiny(**options), 150), Schedule(tiny(**options), 50)
+    for step in range(150):
+        assert schedule.at(step)[:2] == pytest.approx(before.at(step)[:2], abs=1e-12)
+    for step in range(50):
+        rate, tau_b = after.at(step)[:2]
+        assert schedule.at(150 + step)[:2] == pytest.approx((0.3 * rate, tau_b), abs=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0}])
+def test_where_clustering_has_no_part_of_its_own_there_is_one_course(tiny, options):
+    assert rates(tiny(warmup=0.1, schedule="cosine", cluster_start=0.75, cluster_lr=0.3, **options)) == rates(
+        tiny(warmup=0.1, schedule="cosine")
+    )
 
 
 def test_byol_alone_never_starts_clusters(tiny):

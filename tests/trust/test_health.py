@@ -46,11 +46,24 @@ def test_each_symptom_is_told_once(name: str) -> None:
     assert "Usually" in warning
 
 
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_what_the_run_ends_with_is_told_at_once(name: str) -> None:
+    changes, seen, _ = SYMPTOMS[name]
+    health = Health(Config(n_clusters=4, epochs=20, monitor_every=5))
+    health.look({"epoch": 18, "l2": 1.0})
+    health.look(SOUND | changes | {"epoch": 19})
+    if name == "unison":  # one look cannot tell it from a good end
+        assert health.warnings == []
+    else:
+        (warning,) = health.warnings
+        assert seen in warning
+
+
 def test_a_sound_run_and_a_short_fright_are_not_told() -> None:
-    health = Health(Config(n_clusters=4))
+    health = Health(Config(n_clusters=4, epochs=40))
     for epoch in range(40):
         bad = {"l2": 1.4, "cluster_sizes": [20, 0, 0, 0], "feature_std": 0.0, "diversity_mean": 0.0}
-        health.look(SOUND | bad if epoch % PATIENCE else SOUND)
+        health.look((SOUND | bad if epoch % PATIENCE and epoch < 39 else SOUND) | {"epoch": epoch})
     for _ in range(40):  # full agreement in the end is what training is for
         health.look(SOUND | {"diversity_mean": 1.0})
     assert health.warnings == []
@@ -195,3 +208,20 @@ def test_strict_ends_the_run_and_it_goes_on_without(capsys: pytest.CaptureFixtur
     assert not Path("run/assignments.csv").exists()
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
     finite_result(24, 3)
+
+
+def test_strict_holds_in_a_run_too_short_for_patience_and_when_it_is_resumed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `modern` looks: every fifth epoch, and clusters only at the end; here the last look is the only one."""
+    equal_but_not_the_same_bytes(Path("photos"), [128], 24)
+    short = ["--epochs", "3", "--monitor-every", "5", "--cluster-start", "0.85"]
+    assert fit("photos", "-k", "3", "--preset", "none", "--strict", *short) == 1
+    resumed = ["fit", "--resume", "-o", "run", "--quiet", "--no-report"]
+    assert main([*resumed, "--strict"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert not Path("run/assignments.csv").exists()
+    assert main(resumed) == 0
+    warnings = finite_result(24, 3)["warnings"]
+    assert any("hardly differ" in warning for warning in warnings)
+    assert any("of 3 clusters" in warning for warning in warnings)

@@ -46,6 +46,19 @@ def test_more_views_leave_the_first_two_as_they_are():
         assert all(((view - other).abs().amax((1, 2, 3)) > 1e-2).all() for view in four[2:])
 
 
+def test_every_second_view_is_solarised_and_blurred_less_often():
+    x, ids = images(64, 32, 32), torch.arange(64)
+    plain, *_ = views("none")(x, ids, STEP)
+    bright = (x >= 128).float()
+    inverted = augment.normalise((bright * (1 - x / 255) + (1 - bright) * x / 255).transpose(1, 2))
+    for made, expected in zip(views("none", solarise=1.0, n_views=4)(x, ids, STEP), (plain, inverted) * 2, strict=True):
+        torch.testing.assert_close(made, expected)
+    blurred = views("none", blur_kernel=9, n_views=4)(x, ids, STEP)
+    share = [((view - plain).abs().amax((1, 2, 3)) > 1e-6).float().mean() for view in blurred]
+    assert min(share[0], share[2]) > 0.85  # always, but some of the blurs are too narrow to be seen
+    assert 0.3 < min(share[1], share[3]) <= max(share[1], share[3]) < 0.7  # every other time
+
+
 def test_sobel_has_two_channels():
     made = views(sobel=True)
     x1, x2 = made(images(), torch.arange(8), STEP)

@@ -138,8 +138,14 @@ def _losses(facts: RunFacts) -> Check | None:
         if logged and not math.isfinite(logged[-1]):
             return Check("bad", f"{title} is not a number", "Training diverged. Lower learning_rate and run again.")
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
+    if not ends and any(facts.config.get(weight) for weight in ("beta", "gamma")):
+        return Check(
+            "bad",
+            "Clustering never began",
+            "No clustering loss was logged: the clusters are those of a head that has not learned. Train longer.",
+        )
     if not ends:
-        return Check("good", "Losses are finite", "No clustering loss was logged.")
+        return Check("good", "Losses are finite", "No clustering loss was logged, and none was asked for.")
     worst = max(ends)
     numbers = f"{worst:.2f} at the end, ln\u00a0{facts.n_clusters} = {level:.2f} being the level of pure guessing"
     if worst > STUCK * level:

@@ -10,7 +10,7 @@ from concurl.config import Config
 
 log = logging.getLogger("concurl")
 
-PATIENCE = 5  # looks that a symptom must last: the first ones look like this in every run
+PATIENCE = 5  # looks that a symptom must last: the first ones look like this in every run, but not the last one
 
 
 class Health:
@@ -29,39 +29,48 @@ class Health:
         return self.warnings[0] if self.strict and self.warnings else None
 
     def look(self, row: dict[str, Any]) -> None:
-        """A value that the row does not hold was not looked at in that epoch, and says nothing."""
+        """A value that the row does not hold was not looked at in that epoch, and says nothing.
+
+        The last epoch's row is what the run ends with: a symptom in it is told at once, however few looks there were.
+        """
+        patience = 1 if row.get("epoch", -1) + 1 == self.config.epochs else PATIENCE
         K = self.config.n_clusters
         ln_k, l2 = math.log(K), row.get("l2")
         if l2 is not None:
             self._watch(
                 "ln-k",
+                patience,
                 l2 > 0.99 * ln_k,
                 f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
-                "are too soft or the features too young: try a smaller --epsilon (0.03), a later --cluster-start, or "
-                "--alpha 1",
+                "are too soft or the features too young: try more --epochs, a smaller --epsilon (0.03), a later "
+                "--cluster-start, or --alpha 1",
             )
         sizes = row.get("cluster_sizes")
         if sizes is not None:
             used = sum(size > 0 for size in sizes)
             self._watch(
                 "empty",
+                patience,
                 used < K,
                 f"only {used} of {K} clusters are used. Usually K is larger than what the images hold, or clustering "
-                "began too early: try fewer clusters (-k) or a later --cluster-start",
+                "began too early: try fewer clusters (-k), more --epochs or a later --cluster-start",
             )
         std = row.get("feature_std")
         if std is not None:
             self._watch(
                 "collapse",
+                patience,
                 std < 0.1,
                 f"the features hardly differ between images (spread {std:.3f}, 1 is even). Usually the learning rate is "
-                "too high or the augmentation hides the content: try half the --learning-rate, or another --preset",
+                "too high, the augmentation hides the content, or the run is too short: try half the --learning-rate, "
+                "another --preset, or more --epochs",
             )
         nmi = row.get("diversity_mean")
         if nmi is not None:
             self._members_differed |= nmi < 0.999
             self._watch(
                 "discord",
+                patience,
                 nmi < 0.05,
                 f"the members of the ensemble do not come to agree (NMI {nmi:.3f}, 1 is agreement). Usually the clusters "
                 "have nothing to hold on to yet, or the projections keep too little: try a larger --projection-dim, a "
@@ -69,15 +78,16 @@ class Health:
             )
             self._watch(
                 "unison",
+                PATIENCE,  # at the end alone, full agreement is what training is for
                 self.config.gamma > 0 and not self._members_differed,
                 f"the members of the ensemble have agreed from the start (NMI {nmi:.3f}): the consensus loss teaches "
                 "nothing. Usually the images are near copies, or the transformations are too alike: try a smaller "
                 "--projection-dim, or look at the images with concurl audit",
             )
 
-    def _watch(self, name: str, seen: bool, message: str) -> None:
+    def _watch(self, name: str, patience: int, seen: bool, message: str) -> None:
         self._seen[name] = self._seen.get(name, 0) + 1 if seen else 0
-        if self._seen[name] >= PATIENCE and name not in self._told:
+        if self._seen[name] >= patience and name not in self._told:
             self._told.add(name)
             self.warnings.append(message)
             log.warning("%s", message)

@@ -31,10 +31,14 @@ class Schedule:
 
     @property
     def cluster_step(self) -> int:
-        """First step in which L2 and L3 act; `total_steps` if they never do, 0 if there is nothing else to learn from."""
+        """First step in which L2 and L3 act; `total_steps` if they never do, 0 if there is nothing else to learn from.
+
+        However short the run, they have its last step: head and prototypes would end as they were drawn.
+        """
         if not self.config.clusters:
             return self.total_steps
-        return round(self.config.cluster_start * self.total_steps) if self.config.alpha > 0 else 0
+        start = self.config.cluster_start if self.config.alpha > 0 else 0.0
+        return min(round(start * self.total_steps), self.total_steps - 1)
 
     def at(self, step: int) -> Settings:
         c = self.config

@@ -110,6 +110,7 @@ class Trainer:
             for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
                 self._epoch(epoch, progress)
         self._stop_if_asked(self._signals.caught)
+        self._stop_if_strict()  # a run that was resumed at its end has taken no step that would say it
         progress.close()
         return self.model
 
@@ -184,7 +185,7 @@ class Trainer:
         steps = self.step - epoch * self.steps_per_epoch
         self.finite.check(self.step)
         loss, l1, l2, l3 = (self.totals / steps).tolist()
-        clustering = self.step > self.schedule.cluster_step
+        acted = min(steps, self.step - self.schedule.cluster_step)  # steps of L2 and L3; the others gave them a 0
         now = self.schedule.at(self.step - 1)
         return {
             "epoch": epoch,
@@ -192,8 +193,8 @@ class Trainer:
             "minutes": round(self._minutes(), 3),
             "loss": loss,
             "l1": l1 if self.config.alpha > 0 else None,
-            "l2": l2 if clustering and self.config.beta > 0 else None,
-            "l3": l3 if clustering and self.config.gamma > 0 else None,
+            "l2": l2 * (steps / acted) if acted > 0 and self.config.beta > 0 else None,
+            "l3": l3 * (steps / acted) if acted > 0 and self.config.gamma > 0 else None,
             "learning_rate": now.learning_rate,
             "tau_b": now.tau_b,
         }
@@ -251,17 +252,21 @@ class Trainer:
         save_checkpoint(self.folder / kind, self.step, named, facts)
 
     def _save_if_due(self, now: bool = False) -> None:
-        complaint = self.health.complaint
-        late = time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or complaint is not None
+        late = (
+            time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or self.health.complaint is not None
+        )
         asked, due = self.pulse.agreed(self.step, self._signals.caught, late)
         if asked is None and not due and not now:
             return
         self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
         self._saved = time.monotonic()
         self.save()
-        if complaint is not None:
-            raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
+        self._stop_if_strict()
         self._stop_if_asked(asked)
+
+    def _stop_if_strict(self) -> None:
+        if (complaint := self.health.complaint) is not None:
+            raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
 
     def _stop_if_asked(self, asked: int | None) -> None:
         if asked is not None:

@@ -1,0 +1,117 @@
+"""The loop: what clustering begins with, and what an epoch's row holds, against plain computations on its own parts."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from concurl.network.embed import embed
+from concurl.training.trainer import Trainer
+from ranks import pictures
+
+
+def watched(config, each=lambda trainer, clustering: None):
+    """A finished training; `each` saw it before every step. And its losses, step by step."""
+    trainer = Trainer(config, pictures())
+    take, losses = trainer.take_step, []
+
+    def noted(*arguments):
+        each(trainer, arguments[-1])
+        losses.append(take(*arguments))
+        return losses[-1]
+
+    trainer.take_step = noted
+    trainer.fit()
+    return trainer, torch.stack(losses)
+
+
+def as_clustering_began(config):
+    """The model and the queue that the first step of clustering met, and the prototypes that were drawn."""
+    met = []
+
+    def keep(trainer, clustering):
+        if clustering and not met:
+            met.append((copy.deepcopy(trainer.model), trainer.queue.entries.clone()))
+
+    watched(config, keep)
+    return *met[0], Trainer(config, pictures()).model.prototypes.detach()
+
+
+def unit_z(model, branch):
+    parts = list(embed(model, pictures(), image_size=8, branches=[branch]))
+    return normalize(torch.cat([part[branch].z for part in parts]), dim=1)
+
+
+def same(module, other):
+    return all(map(torch.equal, module.state_dict().values(), other.state_dict().values()))
+
+
+OTHER = {"online": "target", "target": "online"}
+
+
+@pytest.mark.parametrize("branch", OTHER)
+def test_the_head_begins_as_a_copy_of_its_own_branchs_projector(config, branch):
+    model, *_ = as_clustering_began(config)
+    head = getattr(model, branch).cluster_head
+    assert same(head, getattr(model, branch).projector)
+    assert not same(head, getattr(model, OTHER[branch]).projector)
+    model, *_ = as_clustering_began(config.replace(head_init="random"))
+    assert not same(getattr(model, branch).cluster_head, getattr(model, branch).projector)
+
+
+def test_prototypes_begin_as_the_means_of_the_targets_clusters(config):
+    """What k-means ends with: each centre is the mean of the images that are nearest to it."""
+    model, _, drawn = as_clustering_began(config)
+    C = model.prototypes.detach()
+
+    def means(branch):
+        z = unit_z(model, branch)
+        nearest = (z @ C.t()).argmax(1)
+        return normalize(torch.stack([z[nearest == k].sum(0) for k in range(len(C))]), dim=1)
+
+    torch.testing.assert_close(C, means("target"), atol=1e-5, rtol=0)
+    assert (C - means("online")).abs().max() > 1e-3
+    model, *_ = as_clustering_began(config.replace(prototype_init="random"))
+    assert torch.equal(model.prototypes, drawn)
+
+
+@pytest.mark.parametrize("branch", OTHER)
+def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch):
+    model, entries, _ = as_clustering_began(config.replace(codes_from=branch))
+    for view in entries:
+        torch.testing.assert_close(view, unit_z(model, branch)[:50], atol=1e-6, rtol=0)
+    assert (entries[0] - unit_z(model, OTHER[branch])[:50]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])  # 0.5: with the fourth step of the second epoch
+def test_a_row_holds_the_means_over_its_own_epochs_steps(config, start):
+    trainer, losses = watched(config.replace(epochs=3, cluster_start=start))
+    for epoch, row in enumerate(trainer.metrics.rows):
+        loss, l1, l2, l3 = losses[5 * epoch : 5 * (epoch + 1)].double().numpy().T
+        acted = l2 > 0
+        assert row["loss"] == pytest.approx(loss.mean(), rel=1e-5)
+        assert row["l1"] == pytest.approx(l1.mean(), rel=1e-5)
+        for name, values in (("l2", l2), ("l3", l3)):
+            assert row[name] == (pytest.approx(values[acted].mean(), rel=1e-5) if acted.any() else None)
+    assert (losses[:, 2] > 0).sum() == (15 if start == 0 else 7)
+
+
+def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_there_are_any(config):
+    trainer, _ = watched(config.replace(epochs=7, cluster_start=0.5, monitor_every=3, schedule="cosine", tau_b_end=1.0))
+    rows = trainer.metrics.rows
+    assert [row["epoch"] for row in rows if "feature_std" in row] == [2, 5, 6]
+    assert [row["epoch"] for row in rows if "cluster_sizes" in row] == [5, 6]
+    for row in rows:  # what its last step was taken with
+        now = trainer.schedule.at(5 * row["epoch"] + 4)
+        assert (row["learning_rate"], row["tau_b"]) == (now.learning_rate, now.tau_b)
+
+
+def test_a_run_of_three_steps_clusters(config):
+    trainer, losses = watched(config.replace(epochs=3, batch_size=100, cluster_start=0.85))
+    assert np.isfinite([trainer.metrics.rows[-1][name] for name in ("l2", "l3")]).all()
+    assert (losses[:, 2] > 0).tolist() == [False, False, True]
+    assert not torch.equal(trainer.model.prototypes, Trainer(trainer.config, pictures()).model.prototypes)
