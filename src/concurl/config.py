@@ -24,6 +24,8 @@ LATE = frozenset({
 })  # fmt: skip
 """The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run."""
 
+LARGEST_SEED = 2**31 - 1
+
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
 
@@ -223,7 +225,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "momentum": (0, 1),
     "warmup": (0, 1),
     "cluster_lr": (0, 1000),
-    "seed": (0, 2**31 - 1),
+    "seed": (0, LARGEST_SEED),
     "checkpoint_minutes": (0, math.inf),
     "checkpoint_epochs": (1, 1_000_000),
     "monitor_every": (1, 1_000_000),

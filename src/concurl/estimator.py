@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
-from sklearn.utils import estimator_html_repr
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from concurl import run
 from concurl.clustering.assign import Assignment, assign
 from concurl.commands.talk import reader_progress
+from concurl.config import LARGEST_SEED, Config
 from concurl.data.opened import open_source
+from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
+from concurl.training.interrupt import Interrupted
 
 
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -32,12 +37,12 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    n_clusters : K, the number of clusters.
-    recipe : the named Config to start from.
+    n_clusters : K, the number of clusters; None for the recipe's own.
+    recipe : the Config to start from, or the name of one.
     options : any other Config fields by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
     views : a callable (uint8 batch, ids, step) -> x1, x2, instead of the preset's augmentations.
-    random_state : the seed.
+    random_state : the seed; None, or a RandomState or Generator, to draw one, which is then in `config_.seed`.
     verbose : show progress.
 
     Attributes
@@ -63,13 +68,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        n_clusters: int = 10,
+        n_clusters: int | None = None,
         *,
-        recipe: str = "modern",
+        recipe: str | Config = "modern",
         options: Mapping[str, Any] | None = None,
         encoder: nn.Module | None = None,
         views: Callable[..., Any] | None = None,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
@@ -82,16 +87,18 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
-        if self.verbose:
-            _speak()
-        config = recipe(self.recipe).replace(n_clusters=self.n_clusters, seed=self.random_state, **(self.options or {}))
-        progress = reader_progress() if self.verbose else None
-        largest = run.largest_size(config)
-        images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
-        config, _ = run.settled(config, images)
-        # a parameter stays as it was given: a second fit starts where the first did
-        encoder = copy.deepcopy(self.encoder)
-        result = run.fit(images, config, encoder=encoder, views=self.views)
+        with _heard() if self.verbose else nullcontext():
+            config = self._config()
+            progress = reader_progress() if self.verbose else None
+            largest = run.largest_size(config)
+            images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
+            config, _ = run.settled(config, images)
+            # a parameter stays as it was given: a second fit starts where the first did
+            encoder = copy.deepcopy(self.encoder)
+            try:
+                result = run.fit(images, config, encoder=encoder, views=self.views)
+            except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end
+                raise (SystemExit(143) if stop.exit_code == 143 else KeyboardInterrupt(str(stop))) from None
         self._take(result.trained, result.assignment)
         self.history_ = result.metrics
         self.names_ = list(images.names)
@@ -126,9 +133,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
-        """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`."""
+        """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`.
+
+        Its recipe is the model's whole Config: a clone trains as the model was trained.
+        """
         trained = run.model_of(Path(folder), device, encoder)
-        estimator = cls(trained.config.n_clusters, encoder=encoder, random_state=trained.config.seed)
+        config = trained.config
+        estimator = cls(config.n_clusters, recipe=config, encoder=encoder, random_state=config.seed)
         estimator._take(trained)
         return estimator
 
@@ -146,6 +157,16 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             bundle["text/html"] = self._repr_html_inner()
         return bundle
 
+    def _config(self) -> Config:
+        options = dict(self.options or {})
+        for option, parameter in (("n_clusters", "n_clusters"), ("seed", "random_state")):
+            if option in options:
+                raise UserError(f"options={{{option!r}: ...}}: give it as {parameter}={options[option]!r} instead")
+        if self.n_clusters is not None:
+            options["n_clusters"] = self.n_clusters
+        start = self.recipe if isinstance(self.recipe, Config) else recipe(str(self.recipe))
+        return start.replace(seed=_seed(self.random_state), **options)
+
     def _take(self, trained: TrainedModel, assignment: Assignment | None = None) -> None:
         self.trained_ = trained
         self.config_ = trained.config
@@ -162,9 +183,31 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return assign(self.trained_, images.images)
 
 
-def _speak() -> None:
+def _seed(random_state: Any) -> int:
+    """scikit-learn's conventions: a number is the seed; from anything else one is drawn."""
+    whole = isinstance(random_state, numbers.Integral)
+    try:
+        if isinstance(random_state, bool) or (whole and not 0 <= random_state <= LARGEST_SEED):
+            raise ValueError
+        if isinstance(random_state, np.random.Generator):
+            return int(random_state.integers(LARGEST_SEED))
+        return int(random_state if whole else check_random_state(random_state).randint(LARGEST_SEED))
+    except ValueError:
+        wanted = f"a whole number from 0 to {LARGEST_SEED:,}, None, a RandomState or a Generator"
+        raise UserError(f"random_state={random_state!r}: {wanted} is needed") from None
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
     """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
     log = logging.getLogger("concurl")
+    level, own = log.level, None if log.hasHandlers() else logging.StreamHandler()
     log.setLevel(logging.INFO)
-    if not log.hasHandlers():
-        log.addHandler(logging.StreamHandler())
+    if own is not None:
+        log.addHandler(own)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        if own is not None:
+            log.removeHandler(own)
