@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -62,6 +63,72 @@ def test_uint8_floats_tensors_and_channels_are_the_same_images(fitted: ConCURL) 
     np.testing.assert_array_equal(fitted.predict(bytes_ / 255.0), labels)
     np.testing.assert_array_equal(fitted.predict(np.repeat(bytes_[..., None], 3, axis=3)), labels)
     np.testing.assert_array_equal(fitted.predict(torch.from_numpy(bytes_).unsqueeze(1)), labels)
+
+
+@pytest.fixture(scope="module")
+def pictures(images: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 of the images as files, one of them twice."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for i in range(40):
+        Image.fromarray(np.round(images[i] * 255).astype(np.uint8)).save(folder / f"{i:02d}.png")
+    (folder / "copy.png").write_bytes((folder / "07.png").read_bytes())
+    return folder
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_list_of_files_has_its_labels_in_its_order(fitted: ConCURL, pictures: Path, tmp_path: Path) -> None:
+    files = sorted(pictures.iterdir())
+    label = dict(zip(files, fitted.predict(files), strict=True))
+    assert len(set(label.values())) > 2
+    np.testing.assert_array_equal(fitted.predict(pictures), list(label.values()))
+    mixed = [files[i] for i in np.random.default_rng(0).permutation(41)] + [files[3], pictures / ".." / files[3]]
+    label[mixed[-1]] = label[files[3]]
+    (tmp_path / "list.txt").write_text("\n".join(map(str, mixed)))
+    for source in (mixed, [str(path) for path in mixed], np.array(mixed), tmp_path / "list.txt"):
+        np.testing.assert_array_equal(fitted.predict(source), [label[path] for path in mixed])
+    q, z = fitted.predict_proba(mixed), fitted.transform(mixed)
+    np.testing.assert_array_equal(q.argmax(1), [label[path] for path in mixed])
+    np.testing.assert_allclose(z[mixed.index(files[7])], z[mixed.index(pictures / "copy.png")], atol=1e-6)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path) -> None:
+    files = sorted(pictures.iterdir())
+    model = ConCURL(3, recipe="digits", options=OPTIONS | {"batch_size": 16})
+    first = clone(model).fit(files)
+    mixed = [files[i] for i in np.random.default_rng(0).permutation(41)]
+    second = clone(model).fit([*mixed, pictures / "no.png"])
+    back = [mixed.index(path) for path in files]
+    np.testing.assert_array_equal(second.embeddings_[back], first.embeddings_)
+    np.testing.assert_array_equal(second.labels_[back], first.labels_)
+    assert second.names_ == [path.name for path in mixed]
+    assert [skip.path for skip in second.skipped_] == ["no.png"]
+    np.testing.assert_array_equal(second.predict(mixed), second.labels_)
+    assert len(first.labels_) == len(first.probabilities_) == len(first.agreement_) == 41
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_list_with_a_gap_is_refused_and_a_folder_with_one_is_not(
+    fitted: ConCURL, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "new").mkdir()
+    for i in range(5):
+        (tmp_path / "new" / f"{i}.txt").write_text("no image")
+    (tmp_path / "new" / "7.png").write_bytes((pictures / "07.png").read_bytes())
+    listed = sorted((tmp_path / "new").iterdir())
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(map(str, listed)))
+    for source in (listed, tmp_path / "list.csv", str(tmp_path / "list.csv")):
+        with pytest.raises(UserError, match=r"0\.txt \(not an image\), .*2\.txt \(not an image\) and 2 more"):
+            fitted.predict(source)
+    with pytest.raises(UserError, match=r"no\.png \(unreadable\)"):
+        fitted.transform([listed[-1], tmp_path / "no.png"])
+    np.testing.assert_array_equal(fitted.predict(tmp_path / "new"), fitted.predict(pictures)[7:8])
+    assert "0.txt (not an image)" in caplog.text
 
 
 def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import numbers
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -21,12 +22,16 @@ from concurl import run
 from concurl.clustering.assign import Assignment, assign
 from concurl.commands.talk import reader_progress
 from concurl.config import LARGEST_SEED, Config
+from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.training.interrupt import Interrupted
+
+log = logging.getLogger("concurl")
+Rows = slice | NDArray[np.int64]
 
 
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,7 +52,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     Attributes
     ----------
-    labels_ : (N,) cluster of every training image; `predict` gives the same for the same image.
+    labels_ : (N,) cluster of every image that can be read; `predict` gives the same for the same image.
     probabilities_ : (N, K) codes q.
     agreement_ : (N,) share of the ensemble's members that agree with the label.
     embeddings_ : (N, dim) unit cluster embeddings.
@@ -55,6 +60,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     history_ : one dict per epoch, the rows of metrics.jsonl.
     names_ : the files (or indices) that the labels belong to, in order.
     skipped_ : the files that were left out, with reasons.
+
+    Rows come as the images were given: a folder's by name, a list's in its own order. A copy has a row like any
+    other, though training sees each content once, and always in the same order.
 
     Examples
     --------
@@ -99,11 +107,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 result = run.fit(images, config, encoder=encoder, views=self.views)
             except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end
                 raise (SystemExit(143) if stop.exit_code == 143 else KeyboardInterrupt(str(stop))) from None
-        self._take(result.trained, result.assignment)
+        found = result.assignment
+        self._take(result.trained, found, slice(None) if images.given is None else images.given.index)
         self.history_ = result.metrics
-        self.names_ = list(images.names)
-        self.skipped_ = list(images.skipped)
-        self._pictures = typical_pictures(images.images, self.labels_, self.embeddings_)
+        given = images.each_given()
+        self.names_ = list(given.names)
+        self.skipped_ = list(given.skipped)
+        self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
@@ -111,7 +121,11 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return labels
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """The cluster of each image, a function of that image alone."""
+        """The cluster of each image, a function of that image alone.
+
+        A list is refused when one of its files cannot be read, as the rows after it would belong to others. A
+        folder's other files are left out, and counted in a warning.
+        """
         return self._assign(X).labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
@@ -167,19 +181,25 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         start = self.recipe if isinstance(self.recipe, Config) else recipe(str(self.recipe))
         return start.replace(seed=_seed(self.random_state), **options)
 
-    def _take(self, trained: TrainedModel, assignment: Assignment | None = None) -> None:
+    def _take(self, trained: TrainedModel, found: Assignment | None = None, rows: Rows = slice(None)) -> None:
         self.trained_ = trained
         self.config_ = trained.config
         self.cluster_centers_ = trained.centres.cpu().numpy()
-        if assignment is not None:
-            self.labels_ = assignment.labels
-            self.probabilities_ = assignment.probabilities
-            self.agreement_ = assignment.agreement
-            self.embeddings_ = assignment.embeddings
+        if found is not None:
+            self.labels_ = found.labels[rows]
+            self.probabilities_ = found.probabilities[rows]
+            self.agreement_ = found.agreement[rows]
+            self.embeddings_ = found.embeddings[rows]
 
     def _assign(self, X: Any) -> Assignment:
         check_is_fitted(self, "trained_")
-        images = open_source(X, image_size=self.config_.image_size).images
+        images = open_source(X, image_size=self.config_.image_size, each_given=True).images
+        if images.skipped:
+            left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
+            left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""
+            if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
+                raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
+            log.warning("left out of %s: %s", X, left_out)
         return assign(self.trained_, images.images)
 
 
@@ -200,7 +220,6 @@ def _seed(random_state: Any) -> int:
 @contextmanager
 def _heard() -> Iterator[None]:
     """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
-    log = logging.getLogger("concurl")
     level, own = log.level, None if log.hasHandlers() else logging.StreamHandler()
     log.setLevel(logging.INFO)
     if own is not None:

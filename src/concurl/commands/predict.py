@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> int:
         data_dir=given.data_dir,
         image_size=trained.image_size,
         limit=given.limit,
+        each_given=True,
         progress=reader_progress(),
     ).images
     names = runfolder.read_names(given.run)
@@ -77,7 +79,7 @@ def main(argv: list[str]) -> int:
 def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dict[str, Any]:
     """What parts must have in common to be joined."""
     table = hashlib.sha256()
-    for name in images.names:
+    for name in chain(images.names, (skip.path for skip in images.skipped)):
         table.update(os.fsencode(name) + b"\0")
     return {
         "model": trained.digest(),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from concurl.data.arrays import as_numpy, is_array, read_array
 from concurl.data.audit import Progress, Row, Summary, inspect
 from concurl.data.decode import WHITE, Colour
-from concurl.data.imageset import ImageSet, Skipped
+from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
 from concurl.data.sizes import SIZES, measure_sizes
@@ -42,6 +42,8 @@ def read_source(
     largest: int | None = None,
 ) -> ImageSet:
     """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
+
+    Copies count as one image; the files as they were given are in `given`, where they differ from the images.
 
     size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the
         views that goes with it is then in facts["image_size"].
@@ -79,6 +81,7 @@ def read_files(
     """
     folder = default_folder() if cache is None else Path(cache)
     listing = list_files(paths, root=root, cache=folder)
+    listing.listed = None  # by name, for everyone
     return _read(listing, size, folder, background, keep_duplicates, workers, progress)
 
 
@@ -130,14 +133,18 @@ def _records(
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
     names, skipped, summary, shorter = Names(), [], Summary(), array("i")
+    places = array("q")  # of each file: which image it is, or -1
     for record in pack.rows():
         row = Row(**record)
         summary.add(row)
+        places.append(len(names) if row.status == "ok" else -1)
         if row.status == "ok":
             names.append(row.path)
             shorter.append(min(row.width, row.height))
         else:
             skipped.append(Skipped(row.path, row.status, row.reason))
+    if summary.statuses["duplicate"]:
+        _place_copies(pack, places)
     side = pack.images.shape[-1]
     facts = {
         "source": listing.source,
@@ -153,7 +160,29 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
         "pack": str(pack.slot.pixels),
         "pack_reused": reused,
     }
-    return ImageSet(pack.images, names, skipped, facts)
+    return ImageSet(pack.images, names, skipped, facts, _given(listing, places))
+
+
+def _place_copies(pack: Pack, places: array[int]) -> None:
+    """A copy is the image that its first is. A second look at the rows: a table of all contents would take more memory."""
+    copied = {row["sha"] for row in pack.rows() if row["status"] == "duplicate"}
+    firsts: dict[str, int] = {}
+    for file, row in enumerate(pack.rows()):
+        if row["sha"] in copied and row["status"] in ("ok", "duplicate"):
+            places[file] = firsts.setdefault(row["sha"], places[file])
+
+
+def _given(listing: Listing, places: array[int]) -> Given | None:
+    """The readable files, as they were given; None where they are the images, one after the other."""
+    files = np.arange(len(places)) if listing.listed is None else np.asarray(listing.listed)
+    files = files[np.asarray(places)[files] >= 0]
+    index = np.asarray(places)[files]
+    if np.array_equal(index, np.arange(max(places) + 1)):
+        return None
+    names = Names()
+    for file in files:
+        names.append(listing[file].text)
+    return Given(names, index)
 
 
 def _no_images(listing: Listing, summary: Summary) -> UserError:
