@@ -37,8 +37,8 @@ Rows = slice | NDArray[np.int64]
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Clusters images: learns an encoder, prototypes and their consensus from the images alone.
 
-    A source is a folder, a list of paths, a benchmark's name, or an array of images: uint8, or floats in [0, 1],
-    of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W).
+    A source is a folder, a list of paths or of Pillow's images, a benchmark's name, or an array of images: uint8, or
+    floats in [0, 1], of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W). A single image is X[None].
 
     Parameters
     ----------

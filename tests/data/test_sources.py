@@ -183,6 +183,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     (root / "c.jpg").write_bytes(b"")
     with pytest.raises(UserError, match=r"1 \.jpg; 12 not an image; 1 empty \(concurl audit .* says more\)"):
         read_source(root, cache=tmp_path / "cache")
+    with pytest.raises(UserError, match=r"2 given paths: 2 files.*2 unreadable \(.*/docs/no\.png: No such file"):
+        read_source([root / "no.png", root / "none.png"], cache=tmp_path / "cache")
     assert not [name for name in os.listdir(tmp_path / "cache") if not name.endswith(".lock")]
 
 

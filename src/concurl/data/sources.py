@@ -1,4 +1,4 @@
-"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, or an array."""
+"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from concurl.data.arrays import as_numpy, is_array, read_array
+from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
 from concurl.data.audit import Progress, Row, Summary, inspect
 from concurl.data.decode import WHITE, Colour
 from concurl.data.imageset import Given, ImageSet, Skipped
@@ -55,7 +56,14 @@ def read_source(
     if is_array(source):
         return read_array(source, size)
     if not isinstance(source, str | os.PathLike):
-        items = list(source)
+        try:
+            items = list(source)
+        except TypeError:
+            raise UserError(
+                f"{type(source).__name__} given as images: a folder, a list of paths or pictures, or an array is needed"
+            ) from None
+        if items and all(isinstance(item, Image.Image) for item in items):
+            return read_pictures(items, size, largest)
         if items and not all(isinstance(item, str | os.PathLike) for item in items):
             return read_array(_stacked(items), size)
         source = items
@@ -123,12 +131,13 @@ def _records(
     results: Iterator[tuple[Row, NDArray[np.uint8] | None]], listing: Listing
 ) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8] | None]]:
     """The results as they go into the pack; an end without any image is an error, and leaves no pack."""
-    summary = Summary()
+    summary, first = Summary(), None
     for row, pixels in results:
         summary.add(row)
+        first = first or row
         yield vars(row), pixels  # asdict would copy it deeply, which takes longer than all the rest here
     if not summary.statuses["ok"]:
-        raise _no_images(listing, summary)
+        raise _no_images(listing, summary, first)
 
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
@@ -185,11 +194,13 @@ def _given(listing: Listing, places: array[int]) -> Given | None:
     return Given(names, index)
 
 
-def _no_images(listing: Listing, summary: Summary) -> UserError:
+def _no_images(listing: Listing, summary: Summary, first: Row | None) -> UserError:
     suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
     read_as = "".join(f"; {n:,} {status}" for status, n in summary.statuses.items())
     hint = f"concurl audit {listing.source} says more"
+    if listing.listed is not None and first is not None and not os.path.lexists(listing.source):  # nothing to audit
+        hint = f"{os.path.join(listing.root, first.path)}: {first.reason}"
     return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as} ({hint})")
 
 
@@ -197,7 +208,7 @@ def _stacked(items: list[Any]) -> NDArray[Any]:
     """A list of arrays or tensors of one shape."""
     if not all(is_array(item) for item in items):
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
-        raise UserError(f"a list of {kinds}: paths, or arrays of one shape, are needed")
+        raise UserError(f"a list of {kinds}: paths, pictures, or arrays of one shape, are needed")
     arrays = [as_numpy(item) for item in items]
     shapes = sorted({array.shape for array in arrays})
     if len(shapes) > 1:
