@@ -41,8 +41,7 @@ def main(argv: list[str]) -> int:
     part = None if given.shard is None else Part.parse(given.shard)
     if part is None:
         check_file(given.output, "new.csv")
-    else:
-        check_folder(given.output)
+    check_folder(given.output if part else given.output.parent, given.source)
     check_limit(given.limit)
     from concurl import run, runfolder
     from concurl.data.opened import open_source
