@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from concurl.config import Config, Preset
@@ -54,6 +55,19 @@ def test_json_round_trip_and_older_files(tmp_path: Path) -> None:
     assert Config.from_json(path) == config
     path.write_text('{"epochs": 3}')  # a version that knew one option only
     assert Config.from_json(path) == Config(epochs=3)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = Config(
+        n_clusters=np.int64(5), epochs=np.uint8(3), tau=np.float32(0.5), alpha=np.int32(2), beta=np.float64(0.5)
+    )
+    assert config == Config(n_clusters=5, epochs=3, tau=0.5, alpha=2, beta=0.5)
+    assert {type(getattr(config, name)) for name in ("n_clusters", "epochs", "alpha")} == {int}
+    assert {type(getattr(config, name)) for name in ("tau", "beta")} == {float}
+    assert config.to_json() == Config(n_clusters=5, epochs=3, tau=0.5, alpha=2, beta=0.5).to_json()
+    for wrong in (np.float64(5), np.bool_(True), True, np.int64(1), np.array([5, 6])):
+        with pytest.raises(UserError, match=r"n_clusters=.*: a whole number"):
+            Config(n_clusters=wrong)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from concurl import ConCURL
+from concurl import ConCURL, Config
 from concurl.errors import UserError
+from concurl.recipes import recipe
 
 OPTIONS = {"epochs": 1}
 
@@ -56,6 +63,72 @@ def test_uint8_floats_tensors_and_channels_are_the_same_images(fitted: ConCURL) 
     np.testing.assert_array_equal(fitted.predict(bytes_ / 255.0), labels)
     np.testing.assert_array_equal(fitted.predict(np.repeat(bytes_[..., None], 3, axis=3)), labels)
     np.testing.assert_array_equal(fitted.predict(torch.from_numpy(bytes_).unsqueeze(1)), labels)
+
+
+@pytest.fixture(scope="module")
+def pictures(images: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 of the images as files, one of them twice."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for i in range(40):
+        Image.fromarray(np.round(images[i] * 255).astype(np.uint8)).save(folder / f"{i:02d}.png")
+    (folder / "copy.png").write_bytes((folder / "07.png").read_bytes())
+    return folder
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_list_of_files_has_its_labels_in_its_order(fitted: ConCURL, pictures: Path, tmp_path: Path) -> None:
+    files = sorted(pictures.iterdir())
+    label = dict(zip(files, fitted.predict(files), strict=True))
+    assert len(set(label.values())) > 2
+    np.testing.assert_array_equal(fitted.predict(pictures), list(label.values()))
+    mixed = [files[i] for i in np.random.default_rng(0).permutation(41)] + [files[3], pictures / ".." / files[3]]
+    label[mixed[-1]] = label[files[3]]
+    (tmp_path / "list.txt").write_text("\n".join(map(str, mixed)))
+    for source in (mixed, [str(path) for path in mixed], np.array(mixed), tmp_path / "list.txt"):
+        np.testing.assert_array_equal(fitted.predict(source), [label[path] for path in mixed])
+    q, z = fitted.predict_proba(mixed), fitted.transform(mixed)
+    np.testing.assert_array_equal(q.argmax(1), [label[path] for path in mixed])
+    np.testing.assert_allclose(z[mixed.index(files[7])], z[mixed.index(pictures / "copy.png")], atol=1e-6)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path) -> None:
+    files = sorted(pictures.iterdir())
+    model = ConCURL(3, recipe="digits", options=OPTIONS | {"batch_size": 16})
+    first = clone(model).fit(files)
+    mixed = [files[i] for i in np.random.default_rng(0).permutation(41)]
+    second = clone(model).fit([*mixed, pictures / "no.png"])
+    back = [mixed.index(path) for path in files]
+    np.testing.assert_array_equal(second.embeddings_[back], first.embeddings_)
+    np.testing.assert_array_equal(second.labels_[back], first.labels_)
+    assert second.names_ == [path.name for path in mixed]
+    assert [skip.path for skip in second.skipped_] == ["no.png"]
+    np.testing.assert_array_equal(second.predict(mixed), second.labels_)
+    assert len(first.labels_) == len(first.probabilities_) == len(first.agreement_) == 41
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_list_with_a_gap_is_refused_and_a_folder_with_one_is_not(
+    fitted: ConCURL, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "new").mkdir()
+    for i in range(5):
+        (tmp_path / "new" / f"{i}.txt").write_text("no image")
+    (tmp_path / "new" / "7.png").write_bytes((pictures / "07.png").read_bytes())
+    listed = sorted((tmp_path / "new").iterdir())
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(map(str, listed)))
+    for source in (listed, tmp_path / "list.csv", str(tmp_path / "list.csv")):
+        with pytest.raises(UserError, match=r"0\.txt \(not an image\), .*2\.txt \(not an image\) and 2 more"):
+            fitted.predict(source)
+    with pytest.raises(UserError, match=r"no\.png \(unreadable\)"):
+        fitted.transform([listed[-1], tmp_path / "no.png"])
+    np.testing.assert_array_equal(fitted.predict(tmp_path / "new"), fitted.predict(pictures)[7:8])
+    assert "0.txt (not an image)" in caplog.text
 
 
 def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path) -> None:
@@ -137,6 +210,83 @@ def test_unknown_options_and_recipes() -> None:
         ConCURL(2, recipe="digit").fit(np.zeros((9, 8, 8), dtype=np.uint8))
 
 
+def test_options_that_are_parameters_are_told_their_place() -> None:
+    for options, says in (({"seed": 3}, "random_state=3"), ({"n_clusters": 4}, "n_clusters=4")):
+        with pytest.raises(UserError, match=says):
+            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))
+
+
+@pytest.fixture
+def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
+    """The Config that fit would train with."""
+
+    class Asked(Exception):
+        pass
+
+    def train(images: Any, config: Config, **_: Any) -> None:
+        raise Asked(config)
+
+    monkeypatch.setattr("concurl.run.fit", train)
+
+    def ask(**parameters: Any) -> Config:
+        with pytest.raises(Asked) as caught:
+            ConCURL(**parameters).fit(np.random.default_rng(0).integers(0, 256, (300, 12, 12), dtype=np.uint8))
+        config: Config = caught.value.args[0]
+        return config
+
+    return ask
+
+
+def test_a_recipe_brings_its_own_clusters_and_may_be_a_config(config_of: Callable[..., Config]) -> None:
+    assert config_of(recipe="paper-imagenet-dogs").n_clusters == 15
+    assert config_of(recipe="paper-imagenet-dogs", n_clusters=4).n_clusters == 4
+    assert config_of().n_clusters == 10
+    own = recipe("digits").replace(n_clusters=7, epochs=3)
+    assert config_of(recipe=own, random_state=5) == config_of(
+        recipe="digits", n_clusters=7, options={"epochs": 3}, random_state=5
+    )
+    assert clone(ConCURL(recipe=own)).recipe == own
+    with pytest.raises(UserError, match="unknown recipe"):
+        ConCURL(recipe=3).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
+
+
+def test_random_states_are_those_of_scikit_learn(config_of: Callable[..., Config]) -> None:
+    assert config_of(random_state=np.int64(3)).seed == config_of(random_state=3).seed == 3
+    for make in (np.random.RandomState, np.random.default_rng):
+        state = make(0)
+        drawn = [config_of(random_state=state).seed for _ in range(2)]
+        assert drawn[0] != drawn[1]  # the state moves on
+        assert drawn[0] == config_of(random_state=make(0)).seed
+    assert config_of(random_state=None).seed != config_of(random_state=None).seed
+    for wrong in (-1, 2**31, "x", 0.5, True):
+        with pytest.raises(UserError, match="random_state="):
+            ConCURL(random_state=wrong).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
+
+
+def test_a_loaded_model_knows_how_it_was_trained(images: np.ndarray, tmp_path: Path) -> None:
+    model = ConCURL(4, recipe="digits", options=OPTIONS | {"tau": 0.2}, random_state=3).fit(images[:150])
+    model.save(tmp_path / "model")
+    again = ConCURL.load(tmp_path / "model")
+    assert again.get_params()["random_state"] == 3
+    np.testing.assert_array_equal(clone(again).fit(images[:150]).embeddings_, model.embeddings_)
+    assert clone(again).set_params(n_clusters=5).fit(images[:150]).cluster_centers_.shape[0] == 5
+
+
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_an_interruption_is_no_error_to_be_caught(
+    images: np.ndarray, number: signal.Signals, ends: type[BaseException]
+) -> None:
+    def views(batch: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        os.kill(os.getpid(), number)
+        return batch / 255, batch / 255
+
+    before = signal.getsignal(number)
+    with pytest.raises(ends) as caught:
+        ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
+    assert ends is KeyboardInterrupt or caught.value.code == 143  # type: ignore[attr-defined]
+    assert signal.getsignal(number) is before
+
+
 def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
     unfitted = ConCURL(3)._repr_mimebundle_()["text/html"]
     assert "ConCURL" in unfitted
@@ -167,3 +317,13 @@ def test_verbose_is_seen(tmp_path: Path) -> None:
         ).stderr
     assert "train:" in said["loud"]
     assert said["quiet"] == ""
+
+
+def test_verbose_is_over_after_fit(images: np.ndarray) -> None:
+    log = logging.getLogger("concurl")
+    before = log.level, list(log.handlers)
+    ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit(images)
+    assert (log.level, log.handlers) == before
+    with pytest.raises(UserError):
+        ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit("nowhere")
+    assert (log.level, log.handlers) == before

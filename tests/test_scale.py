@@ -49,6 +49,24 @@ def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, ca
     assert main(["predict", "run", str(photos), "-o", "parts6", "--shard", "7/6", "--quiet"]) == 2
 
 
+def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_path, monkeypatch):
+    assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 0
+    monkeypatch.setattr(run, "BLOCK", 7)
+    for i in (3, 20):
+        (photos / f"{i:02d} copy.png").write_bytes((photos / "07.png").read_bytes())
+        (photos / f"{i:02d}.txt").write_text("no image")
+    listed = [f"photos/{i:02d}.png" for i in range(25, -1, -1)]
+    Path("list.txt").write_text("\n".join([*listed, "photos/03 copy.png", "photos/20.txt", *listed[:3]]))
+    for source, n in (("photos", 30), ("list.txt", 31)):
+        assert main(["predict", "run", source, "-o", "whole.csv", "--quiet"]) == 0
+        whole = Path("whole.csv").read_bytes()
+        assert len(whole.splitlines()) == 1 + n
+        for i in range(1, 7):
+            assert main(["predict", "run", source, "-o", f"parts-{source}", "--shard", f"{i}/6", "--quiet"]) == 0
+        assert main(["merge", f"parts-{source}", "-o", "all.csv"]) == 0
+        assert Path("all.csv").read_bytes() == whole
+
+
 # ---- a sample -------------------------------------------------------------------------------------------------
 
 

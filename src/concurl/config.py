@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import json
 import math
+import numbers
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,6 +23,8 @@ LATE = frozenset({
     "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init",
 })  # fmt: skip
 """The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run."""
+
+LARGEST_SEED = 2**31 - 1
 
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
@@ -222,7 +225,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "momentum": (0, 1),
     "warmup": (0, 1),
     "cluster_lr": (0, 1000),
-    "seed": (0, 2**31 - 1),
+    "seed": (0, LARGEST_SEED),
     "checkpoint_minutes": (0, math.inf),
     "checkpoint_epochs": (1, 1_000_000),
     "monitor_every": (1, 1_000_000),
@@ -247,10 +250,12 @@ def _check(config: Config) -> None:
         elif name in _RANGES:
             low, high = _RANGES[name]
             whole = int in (kind, *get_args(kind))
-            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
             if not number or not low <= value <= high:
                 what = "whole number" if whole else "number"
                 raise UserError(f"{name}={value!r}: a {what} from {low:,} to {high:,} is needed")
+            if type(value) not in (int, float):  # numpy's, perhaps: json knows only Python's own
+                object.__setattr__(config, name, int(value) if isinstance(value, numbers.Integral) else float(value))
     if config.blur_kernel and config.blur_kernel % 2 == 0:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:

@@ -4,45 +4,55 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+import numbers
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
-from sklearn.utils import estimator_html_repr
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from concurl import run
 from concurl.clustering.assign import Assignment, assign
 from concurl.commands.talk import reader_progress
+from concurl.config import LARGEST_SEED, Config
+from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
+from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
+from concurl.training.interrupt import Interrupted
+
+log = logging.getLogger("concurl")
+Rows = slice | NDArray[np.int64]
 
 
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Clusters images: learns an encoder, prototypes and their consensus from the images alone.
 
-    A source is a folder, a list of paths, a benchmark's name, or an array of images: uint8, or floats in [0, 1],
-    of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W).
+    A source is a folder, a list of paths or of Pillow's images, a benchmark's name, or an array of images: uint8, or
+    floats in [0, 1], of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W). A single image is X[None].
 
     Parameters
     ----------
-    n_clusters : K, the number of clusters.
-    recipe : the named Config to start from.
+    n_clusters : K, the number of clusters; None for the recipe's own.
+    recipe : the Config to start from, or the name of one.
     options : any other Config fields by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
     views : a callable (uint8 batch, ids, step) -> x1, x2, instead of the preset's augmentations.
-    random_state : the seed.
+    random_state : the seed; None, or a RandomState or Generator, to draw one, which is then in `config_.seed`.
     verbose : show progress.
 
     Attributes
     ----------
-    labels_ : (N,) cluster of every training image; `predict` gives the same for the same image.
+    labels_ : (N,) cluster of every image that can be read; `predict` gives the same for the same image.
     probabilities_ : (N, K) codes q.
     agreement_ : (N,) share of the ensemble's members that agree with the label.
     embeddings_ : (N, dim) unit cluster embeddings.
@@ -50,6 +60,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     history_ : one dict per epoch, the rows of metrics.jsonl.
     names_ : the files (or indices) that the labels belong to, in order.
     skipped_ : the files that were left out, with reasons.
+
+    Rows come as the images were given: a folder's by name, a list's in its own order. A copy has a row like any
+    other, though training sees each content once, and always in the same order.
 
     Examples
     --------
@@ -63,13 +76,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def __init__(
         self,
-        n_clusters: int = 10,
+        n_clusters: int | None = None,
         *,
-        recipe: str = "modern",
+        recipe: str | Config = "modern",
         options: Mapping[str, Any] | None = None,
         encoder: nn.Module | None = None,
         views: Callable[..., Any] | None = None,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
@@ -82,21 +95,25 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
-        if self.verbose:
-            _speak()
-        config = recipe(self.recipe).replace(n_clusters=self.n_clusters, seed=self.random_state, **(self.options or {}))
-        progress = reader_progress() if self.verbose else None
-        largest = run.largest_size(config)
-        images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
-        config, _ = run.settled(config, images)
-        # a parameter stays as it was given: a second fit starts where the first did
-        encoder = copy.deepcopy(self.encoder)
-        result = run.fit(images, config, encoder=encoder, views=self.views)
-        self._take(result.trained, result.assignment)
+        with _heard() if self.verbose else nullcontext():
+            config = self._config()
+            progress = reader_progress() if self.verbose else None
+            largest = run.largest_size(config)
+            images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
+            config, _ = run.settled(config, images)
+            # a parameter stays as it was given: a second fit starts where the first did
+            encoder = copy.deepcopy(self.encoder)
+            try:
+                result = run.fit(images, config, encoder=encoder, views=self.views)
+            except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end
+                raise (SystemExit(143) if stop.exit_code == 143 else KeyboardInterrupt(str(stop))) from None
+        found = result.assignment
+        self._take(result.trained, found, slice(None) if images.given is None else images.given.index)
         self.history_ = result.metrics
-        self.names_ = list(images.names)
-        self.skipped_ = list(images.skipped)
-        self._pictures = typical_pictures(images.images, self.labels_, self.embeddings_)
+        given = images.each_given()
+        self.names_ = list(given.names)
+        self.skipped_ = list(given.skipped)
+        self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
@@ -104,7 +121,11 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return labels
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """The cluster of each image, a function of that image alone."""
+        """The cluster of each image, a function of that image alone.
+
+        A list is refused when one of its files cannot be read, as the rows after it would belong to others. A
+        folder's other files are left out, and counted in a warning.
+        """
         return self._assign(X).labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
@@ -126,9 +147,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
-        """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`."""
+        """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`.
+
+        Its recipe is the model's whole Config: a clone trains as the model was trained.
+        """
         trained = run.model_of(Path(folder), device, encoder)
-        estimator = cls(trained.config.n_clusters, encoder=encoder, random_state=trained.config.seed)
+        config = trained.config
+        estimator = cls(config.n_clusters, recipe=config, encoder=encoder, random_state=config.seed)
         estimator._take(trained)
         return estimator
 
@@ -146,25 +171,62 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             bundle["text/html"] = self._repr_html_inner()
         return bundle
 
-    def _take(self, trained: TrainedModel, assignment: Assignment | None = None) -> None:
+    def _config(self) -> Config:
+        options = dict(self.options or {})
+        for option, parameter in (("n_clusters", "n_clusters"), ("seed", "random_state")):
+            if option in options:
+                raise UserError(f"options={{{option!r}: ...}}: give it as {parameter}={options[option]!r} instead")
+        if self.n_clusters is not None:
+            options["n_clusters"] = self.n_clusters
+        start = self.recipe if isinstance(self.recipe, Config) else recipe(str(self.recipe))
+        return start.replace(seed=_seed(self.random_state), **options)
+
+    def _take(self, trained: TrainedModel, found: Assignment | None = None, rows: Rows = slice(None)) -> None:
         self.trained_ = trained
         self.config_ = trained.config
         self.cluster_centers_ = trained.centres.cpu().numpy()
-        if assignment is not None:
-            self.labels_ = assignment.labels
-            self.probabilities_ = assignment.probabilities
-            self.agreement_ = assignment.agreement
-            self.embeddings_ = assignment.embeddings
+        if found is not None:
+            self.labels_ = found.labels[rows]
+            self.probabilities_ = found.probabilities[rows]
+            self.agreement_ = found.agreement[rows]
+            self.embeddings_ = found.embeddings[rows]
 
     def _assign(self, X: Any) -> Assignment:
         check_is_fitted(self, "trained_")
-        images = open_source(X, image_size=self.config_.image_size).images
+        images = open_source(X, image_size=self.config_.image_size, each_given=True).images
+        if images.skipped:
+            left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
+            left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""
+            if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
+                raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
+            log.warning("left out of %s: %s", X, left_out)
         return assign(self.trained_, images.images)
 
 
-def _speak() -> None:
+def _seed(random_state: Any) -> int:
+    """scikit-learn's conventions: a number is the seed; from anything else one is drawn."""
+    whole = isinstance(random_state, numbers.Integral)
+    try:
+        if isinstance(random_state, bool) or (whole and not 0 <= random_state <= LARGEST_SEED):
+            raise ValueError
+        if isinstance(random_state, np.random.Generator):
+            return int(random_state.integers(LARGEST_SEED))
+        return int(random_state if whole else check_random_state(random_state).randint(LARGEST_SEED))
+    except ValueError:
+        wanted = f"a whole number from 0 to {LARGEST_SEED:,}, None, a RandomState or a Generator"
+        raise UserError(f"random_state={random_state!r}: {wanted} is needed") from None
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
     """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
-    log = logging.getLogger("concurl")
+    level, own = log.level, None if log.hasHandlers() else logging.StreamHandler()
     log.setLevel(logging.INFO)
-    if not log.hasHandlers():
-        log.addHandler(logging.StreamHandler())
+    if own is not None:
+        log.addHandler(own)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        if own is not None:
+            log.removeHandler(own)

@@ -25,6 +25,37 @@ def test_predict_on_the_training_images_gives_their_labels_however_they_come(pho
         assert row["cluster"] == label[path.relative_to(photos).as_posix()]
 
 
+def test_predict_has_a_row_for_each_given_file(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    label = {row["path"]: row["cluster"] for row in rows("run/assignments.csv")}
+    (photos / "copy of 04.png").write_bytes((photos / "04.png").read_bytes())
+    (photos / "cut.png").write_bytes((photos / "04.png").read_bytes()[:-50])
+    (photos / "notes.md").write_text("no image")
+    lines = ["photos/08.png", "photos/cut.png", "photos/04.png", "no.png", "photos/08.png", "photos/copy of 04.png"]
+    Path("list.txt").write_text("\n".join(lines))
+    assert main(["predict", "run", "list.txt", "-o", "list.csv", "--quiet"]) == 0
+    assert "4 images labelled, 2 left out: list.csv" in capsys.readouterr().out
+    four, eight = label["04.png"], label["08.png"]
+    want = [
+        ("photos/08.png", eight),
+        ("photos/04.png", four),
+        ("photos/08.png", eight),
+        ("photos/copy of 04.png", four),
+    ]
+    found = rows("list.csv")
+    assert [(row["path"], row["cluster"]) for row in found[:4]] == want
+    left_out = [("no.png", "", "unreadable"), ("photos/cut.png", "", "truncated")]
+    assert [(row["path"], row["cluster"], row["status"]) for row in found[4:]] == left_out
+    assert main(["predict", "run", "photos", "-o", "all.csv", "--quiet"]) == 0
+    found = rows("all.csv")
+    assert {row["path"]: row["cluster"] for row in found} == label | {
+        "copy of 04.png": four,
+        "cut.png": "",
+        "notes.md": "",
+    }
+    assert [row["status"] for row in found[25:]] == ["truncated", "not an image"]
+
+
 def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from pictures import scene
+from PIL import Image
 
 from concurl.data.sources import read_source
 from concurl.errors import UserError
@@ -85,6 +87,12 @@ def test_sizes() -> None:
         (np.where(np.arange(8000) == 7999, np.inf, 0).reshape(5, 40, 40), r"image 4 .* NaN or infinity"),
         ([IMAGES[0], IMAGES[1, :30]], r"shapes \(30, 40, 3\) and \(40, 40, 3\)"),
         ([IMAGES[0], "a.png"], "a list of ndarray, str"),
+        (None, "NoneType given as images: a folder, a list"),
+        (3, "int given as images"),
+        (np.array("a.png"), "ndarray given as images"),
+        (Image.new("RGB", (40, 40)), "Image given as images: .*a list of paths or pictures"),
+        ([Image.new("RGB", (40, 40)), "a.png"], "a list of Image, str"),
+        ([Image.new("L", (40, 7))], "picture 0 has 40 x 7 pixels"),
         ([1, 2], "a list of int"),
     ],
 )
@@ -92,3 +100,33 @@ def test_wrong_arrays_are_answered_in_one_line(source: Any, message: str) -> Non
     with pytest.raises(UserError, match=message) as caught:
         read_source(source)
     assert "\n" not in str(caught.value)
+
+
+def test_pictures_are_read_as_their_files_are(tmp_path: Path) -> None:
+    scenes = [scene(50, 40, seed) for seed in range(4)]
+    alpha = np.dstack([scenes[1], np.full((50, 40), 90, np.uint8)])
+    deep = np.arange(50 * 40, dtype=np.uint16).reshape(50, 40) * 30
+    pictures = [Image.fromarray(pixels) for pixels in (scenes[0], alpha, deep, scenes[2][:, :, 0])]
+    pictures.append(Image.fromarray(scene(64, 90, 5)).convert("P"))
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{i}.png")
+    exif = Image.Exif()
+    exif[274] = 6  # lies on its side
+    Image.fromarray(scenes[3]).save(tmp_path / "5.png", exif=exif)
+    pictures.append(Image.open(tmp_path / "5.png"))
+    for size in (None, 24):
+        files = read_source(sorted(tmp_path.glob("*.png")), size, cache=tmp_path / "cache", workers=0)
+        found = read_source(pictures, size)
+        assert np.array_equal(found.images, files.images)
+        assert found.facts["image_size"] == files.facts["image_size"]
+    assert read_source(pictures, largest=32).images.shape == (6, 3, 32, 32)
+    (tmp_path / "cut.png").write_bytes((tmp_path / "0.png").read_bytes()[:-500])
+    with pytest.raises(UserError, match="picture 1 of the list cannot be read"):
+        read_source([pictures[0], Image.open(tmp_path / "cut.png")])
+
+
+def test_three_gray_images_or_one_in_colour(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(read_source(GRAY[:4])) == 4
+    assert not caplog.text
+    assert len(read_source(GRAY[:3])) == 3
+    assert "three gray images; one in colour needs X[None]" in caplog.text

@@ -232,6 +232,21 @@ def test_several_paths(tmp_path: Path) -> None:
         list_source([])
 
 
+def test_a_list_remembers_its_lines(tmp_path: Path) -> None:
+    fill(tmp_path, ["a/1.png", "a/2.png", "b/3.png"])
+    lines = ["b/3.png", "a", "b/3.png", "no.png", "a/../a/1.png"]
+    found = list_source([tmp_path / line for line in lines])
+    assert names(found) == ["a/1.png", "a/2.png", "b/3.png", "no.png"]
+    assert found.listed is not None
+    assert list(found.listed) == [2, 0, 1, 2, 3, 0]
+    (tmp_path / "all.txt").write_text("b/3.png\na/2.png\nb/3.png\n")
+    (tmp_path / "all.csv").write_text("path\nb/3.png\na/2.png\nb/3.png\n")
+    for name in ("all.txt", "all.csv"):
+        found = list_source(tmp_path / name)
+        assert (names(found), list(found.listed or ())) == (["a/2.png", "b/3.png"], [1, 0, 1])
+    assert list_source(tmp_path).listed is None
+
+
 def test_wrong_sources(tmp_path: Path) -> None:
     fill(tmp_path, ["photos/a.png", "all.zip"])
     with pytest.raises(UserError, match=r"no such file or folder; did you mean .*photos\?"):

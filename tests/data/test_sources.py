@@ -150,6 +150,33 @@ def test_shards_lists_and_folders_give_the_same_images(tmp_path: Path) -> None:
         assert not found.skipped
 
 
+def test_the_files_as_they_were_given(tmp_path: Path) -> None:
+    """For labels: a list in its order, repeated lines and copies too. For training: each image once, by name."""
+    root = photos(tmp_path / "photos", 6)
+    files = sorted(root.rglob("*.png"))
+    copy = root / "0 copy.png"  # the first by name: what is left out is the original then
+    shutil.copy(files[3], copy)
+    (root / "broken.png").write_bytes(b"no")
+    lines = [files[4], files[3], root / "broken.png", files[0], copy, files[4]]
+    for _ in range(2):  # fresh, and from the pack
+        found = read_source(lines, 32, cache=tmp_path / "cache", workers=0)
+        assert len(found) == 3
+        each = found.each_given()
+        assert [root / name for name in each.names] == [files[4], files[3], files[0], copy, files[4]]
+        assert [skip.status for skip in each.skipped] == ["not an image"]
+        want = np.stack([decode_file(root / name, 32) for name in each.names])
+        assert each.images.shape == want.shape
+        assert np.array_equal(np.asarray(each.images), want)
+        assert np.array_equal(np.asarray(each.images[1:3]), want[1:3])
+    again = read_source(sorted(lines), 32, cache=tmp_path / "cache", workers=0)
+    assert again.facts["pack_reused"]
+    assert np.array_equal(again.images, found.images)
+    whole = read_source(root, 32, cache=tmp_path / "cache", workers=0).each_given()
+    assert list(whole.names) == sorted(path.relative_to(root).as_posix() for path in [*files, copy])
+    plain = read_source(files[:3], 32, cache=tmp_path / "cache", workers=0)
+    assert plain.each_given() is plain
+
+
 def test_read_files(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos")
     paths = sorted(root.rglob("*.png"), reverse=True)
@@ -176,6 +203,8 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     (root / "c.jpg").write_bytes(b"")
     with pytest.raises(UserError, match=r"1 \.jpg; 12 not an image; 1 empty \(concurl audit .* says more\)"):
         read_source(root, cache=tmp_path / "cache")
+    with pytest.raises(UserError, match=r"2 given paths: 2 files.*2 unreadable \(.*/docs/no\.png: No such file"):
+        read_source([root / "no.png", root / "none.png"], cache=tmp_path / "cache")
     assert not [name for name in os.listdir(tmp_path / "cache") if not name.endswith(".lock")]
 
 

@@ -55,12 +55,60 @@ def test_the_folder_holds_json_and_safetensors_and_no_pickle(trained, folder):
 
 
 def test_saving_again_replaces(trained, folder):
-    (folder / "left over").write_text("")
+    (folder / "model.json").write_text("old")
     trained.scalings.fill_(3)
     trained.save(folder)
     assert torch.equal(TrainedModel.load(folder).scalings, torch.full((4,), 3.0))
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
-    assert not (folder / "left over").exists()
+
+
+def test_what_a_kill_left_and_empty_folders_are_replaced(trained, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model.part").mkdir()
+    (tmp_path / "model.part" / "model.safetensors").write_bytes(b"half")
+    trained.save(tmp_path / "model")
+    TrainedModel.load(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    "theirs", ["thesis/chapter.tex", "thesis/drafts/model.json", "thesis.part/chapter.tex", "thesis"]
+)
+def test_the_users_files_are_never_replaced(trained, tmp_path, theirs):
+    path = tmp_path / theirs
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="thesis") as caught:
+        trained.save(tmp_path / "thesis")
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert path.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", [".", "..", "../here"])
+def test_the_current_folder_is_no_place_for_a_model(trained, tmp_path, monkeypatch, name):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match="name one inside it"):
+        trained.save(Path(name))
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    trained.save(Path("model"))
+    assert sorted(path.name for path in Path("model").iterdir()) == ["model.json", "model.safetensors"]
+
+
+def test_a_failure_leaves_the_old_model(trained, folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def broken(path, content):
+        path.write_bytes(content[:9])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurl.network.trained.write_synced", broken)
+    with pytest.raises(KeyboardInterrupt):
+        trained.save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
 class Flat(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,7 @@ def main(argv: list[str]) -> int:
     part = None if given.shard is None else Part.parse(given.shard)
     if part is None:
         check_file(given.output, "new.csv")
-    else:
-        check_folder(given.output)
+    check_folder(given.output if part else given.output.parent, given.source)
     check_limit(given.limit)
     from concurl import run, runfolder
     from concurl.data.opened import open_source
@@ -55,6 +55,7 @@ def main(argv: list[str]) -> int:
         data_dir=given.data_dir,
         image_size=trained.image_size,
         limit=given.limit,
+        each_given=True,
         progress=reader_progress(),
     ).images
     names = runfolder.read_names(given.run)
@@ -77,7 +78,7 @@ def main(argv: list[str]) -> int:
 def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dict[str, Any]:
     """What parts must have in common to be joined."""
     table = hashlib.sha256()
-    for name in images.names:
+    for name in chain(images.names, (skip.path for skip in images.skipped)):
         table.update(os.fsencode(name) + b"\0")
     return {
         "model": trained.digest(),

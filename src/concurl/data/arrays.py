@@ -1,18 +1,22 @@
-"""Arrays and tensors -> (N, 3, H, W) uint8, or one line on what is wrong with them."""
+"""Arrays, tensors and Pillow's images -> (N, 3, H, W) uint8, or one line on what is wrong with them."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data.decode import resized
+from concurl.data.decode import DecodeError, decode_picture, resized
 from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
-from concurl.data.sizes import choose_size, stored_size
+from concurl.data.sizes import SIZES, choose_size, stored_size
 from concurl.errors import UserError
+
+log = logging.getLogger("concurl")
 
 _BLOCK = 2**24  # values that are converted at once: memory stays near that of the result
 _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
@@ -51,6 +55,28 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
     return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
 
 
+def read_pictures(pictures: Sequence[Image.Image], size: int | None = None, largest: int | None = None) -> ImageSet:
+    """Pillow's images, of any mode and size, as their files would be read."""
+    for number, picture in enumerate(pictures):
+        if min(picture.size) < MIN_SIDE:
+            raise UserError(f"picture {number} has {picture.width} x {picture.height} pixels: {MIN_SIDE} are needed")
+    chosen = min(choose_size([picture.size for picture in pictures]), largest or SIZES[-1])
+    side = size or stored_size(chosen)
+    images = np.empty((len(pictures), 3, side, side), np.uint8)
+    for number, picture in enumerate(pictures):
+        try:
+            images[number] = decode_picture(picture, side)
+        except DecodeError as error:
+            raise UserError(f"picture {number} of the list cannot be read: {error.reason}") from None
+    facts = {
+        "source": f"{len(pictures)} pictures",
+        "files": len(pictures),
+        "image_size": chosen if size is None else None,
+        "oddities": {},
+    }
+    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+
+
 def as_numpy(source: Any) -> NDArray[Any]:
     if isinstance(source, np.ndarray):
         return source
@@ -64,6 +90,8 @@ def _channels_first(array: NDArray[Any]) -> NDArray[Any]:
     shape = array.shape
     if array.ndim == 3:
         images = array[:, None]
+        if len(array) == 3 and min(shape[1:]) >= MIN_SIDE:  # not refused: the last of many batches may be three images
+            log.warning("an array of shape %s is three gray images; one in colour needs X[None]", shape)
     elif array.ndim == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3):
         images = array
     elif array.ndim == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3):

@@ -75,6 +75,15 @@ def decode(data: bytes, size: int, *, background: Colour = WHITE) -> Decoded:
             raise failure(error, cut=is_cut(image, len(data))) from error
 
 
+def decode_picture(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """One that Pillow has opened or made, as its file would be decoded."""
+    depth = _depth(image) if isinstance(image, ImageFile) else 16  # of the modes that have more than eight bits
+    try:
+        return _shown(image, depth, size, WHITE)
+    except Exception as error:
+        raise failure(error, cut=False) from error
+
+
 def resized(image: Image.Image, size: int) -> Image.Image:
     """Smaller edge to `size`, centre cropped: in one step, so that a long strip is never blown up first."""
     width, height = image.size
@@ -94,13 +103,14 @@ def _decoded(image: ImageFile, format: str, size: int, background: Colour) -> De
     share = _GAP * size / min(width, height)
     image.draft(None, (math.ceil(width * share), math.ceil(height * share)))
     image.load()
-    turn = _turn(image)
-    if turned or turn is not None:
+    if turned or _turn(image) is not None:
         oddities += ("exif-rotated",)
-    flat = _eight_bits(image, depth)
-    if turn is not None:
-        flat = flat.transpose(turn)
-    return Decoded(_over(resized(flat, size), background), width, height, mode, format, oddities)
+    return Decoded(_shown(image, depth, size, background), width, height, mode, format, oddities)
+
+
+def _shown(image: Image.Image, depth: int, size: int, background: Colour) -> NDArray[np.uint8]:
+    flat, turn = _eight_bits(image, depth), _turn(image)
+    return _over(resized(flat if turn is None else flat.transpose(turn), size), background)
 
 
 def _oddities(image: ImageFile, depth: int) -> tuple[str, ...]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from concurl.data.picked import Picked
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,14 @@ class Skipped:
     path: str
     status: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """The files as they were given, those that can be read: copies among them, and a list in its own order."""
+
+    names: Sequence[str]
+    index: NDArray[np.int64]  # which image each one is
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,7 @@ class ImageSet:
     names: Sequence[str]  # N paths, or indices as text where there is no path
     skipped: Sequence[Skipped] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # what the reader wants said: counts of modes, sizes, ...
+    given: Given | None = None  # None: just as they are here
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.shape[1] != 3 or self.images.dtype != np.uint8:
@@ -39,3 +50,11 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def each_given(self) -> ImageSet:
+        """A row for each file that was given, for those who label: training wants each image once, in a fixed order."""
+        if self.given is None:
+            return self
+        images = cast("NDArray[np.uint8]", Picked(self.images, self.given.index))
+        skipped = [skip for skip in self.skipped if skip.status != "duplicate"]
+        return ImageSet(images, self.given.names, skipped, self.facts)

@@ -36,6 +36,7 @@ def open_source(
     limit: int | None = None,
     cache: Path | None = None,
     workers: int | None = None,
+    each_given: bool = False,  # a row for each file, copies too, and a list in its own order
     largest: int | None = None,  # working size that may be chosen for files where image_size is None
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Opened:
@@ -49,6 +50,8 @@ def open_source(
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
     images = read_source(source, size, cache=cache, workers=workers, progress=progress, largest=largest, limit=limit)
+    if each_given:
+        images = images.each_given()
     if limit is not None and limit < len(images):  # an array: of files no others were read
         from concurl.data.batches import sample  # torch comes with it: not before it is needed
 

@@ -1,4 +1,4 @@
-"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, or an array."""
+"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from concurl.data.arrays import as_numpy, is_array, read_array
+from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
 from concurl.data.audit import Progress, Row, Summary, inspect
 from concurl.data.decode import WHITE, Colour
-from concurl.data.imageset import ImageSet, Skipped
+from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
 from concurl.data.sizes import SIZES, likely_images, measure_sizes
@@ -44,6 +45,8 @@ def read_source(
 ) -> ImageSet:
     """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
 
+    Copies count as one image; the files as they were given are in `given`, where they differ from the images.
+
     size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the
         views that goes with it is then in facts["image_size"].
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
@@ -55,7 +58,14 @@ def read_source(
     if is_array(source):
         return read_array(source, size)
     if not isinstance(source, str | os.PathLike):
-        items = list(source)
+        try:
+            items = list(source)
+        except TypeError:
+            raise UserError(
+                f"{type(source).__name__} given as images: a folder, a list of paths or pictures, or an array is needed"
+            ) from None
+        if items and all(isinstance(item, Image.Image) for item in items):
+            return read_pictures(items, size, largest)
         if items and not all(isinstance(item, str | os.PathLike) for item in items):
             return read_array(_stacked(items), size)
         source = items
@@ -88,6 +98,7 @@ def read_files(
     """
     folder = default_folder() if cache is None else Path(cache)
     listing = list_files(paths, root=root, cache=folder)
+    listing.listed = None  # by name, for everyone
     return _read(listing, size, folder, background, keep_duplicates, workers, progress)
 
 
@@ -130,24 +141,29 @@ def _records(
     results: Iterator[tuple[Row, NDArray[np.uint8] | None]], listing: Listing
 ) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8] | None]]:
     """The results as they go into the pack; an end without any image is an error, and leaves no pack."""
-    summary = Summary()
+    summary, first = Summary(), None
     for row, pixels in results:
         summary.add(row)
+        first = first or row
         yield vars(row), pixels  # asdict would copy it deeply, which takes longer than all the rest here
     if not summary.statuses["ok"]:
-        raise _no_images(listing, summary)
+        raise _no_images(listing, summary, first)
 
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
     names, skipped, summary, shorter = Names(), [], Summary(), array("i")
+    places = array("q")  # of each file: which image it is, or -1
     for record in pack.rows():
         row = Row(**record)
         summary.add(row)
+        places.append(len(names) if row.status == "ok" else -1)
         if row.status == "ok":
             names.append(row.path)
             shorter.append(min(row.width, row.height))
         else:
             skipped.append(Skipped(row.path, row.status, row.reason))
+    if summary.statuses["duplicate"]:
+        _place_copies(pack, places)
     side = pack.images.shape[-1]
     facts = {
         "source": listing.source,
@@ -163,14 +179,38 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
         "pack": str(pack.slot.pixels),
         "pack_reused": reused,
     }
-    return ImageSet(pack.images, names, skipped, facts)
+    return ImageSet(pack.images, names, skipped, facts, _given(listing, places))
 
 
-def _no_images(listing: Listing, summary: Summary) -> UserError:
+def _place_copies(pack: Pack, places: array[int]) -> None:
+    """A copy is the image that its first is. A second look at the rows: a table of all contents would take more memory."""
+    copied = {row["sha"] for row in pack.rows() if row["status"] == "duplicate"}
+    firsts: dict[str, int] = {}
+    for file, row in enumerate(pack.rows()):
+        if row["sha"] in copied and row["status"] in ("ok", "duplicate"):
+            places[file] = firsts.setdefault(row["sha"], places[file])
+
+
+def _given(listing: Listing, places: array[int]) -> Given | None:
+    """The readable files, as they were given; None where they are the images, one after the other."""
+    files = np.arange(len(places)) if listing.listed is None else np.asarray(listing.listed)
+    files = files[np.asarray(places)[files] >= 0]
+    index = np.asarray(places)[files]
+    if np.array_equal(index, np.arange(max(places) + 1)):
+        return None
+    names = Names()
+    for file in files:
+        names.append(listing[file].text)
+    return Given(names, index)
+
+
+def _no_images(listing: Listing, summary: Summary, first: Row | None) -> UserError:
     suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
     read_as = "".join(f"; {n:,} {status}" for status, n in summary.statuses.items())
     hint = f"concurl audit {listing.source} says more"
+    if listing.listed is not None and first is not None and not os.path.lexists(listing.source):  # nothing to audit
+        hint = f"{os.path.join(listing.root, first.path)}: {first.reason}"
     return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as} ({hint})")
 
 
@@ -178,7 +218,7 @@ def _stacked(items: list[Any]) -> NDArray[Any]:
     """A list of arrays or tensors of one shape."""
     if not all(is_array(item) for item in items):
         kinds = ", ".join(sorted({type(item).__name__ for item in items}))
-        raise UserError(f"a list of {kinds}: paths, or arrays of one shape, are needed")
+        raise UserError(f"a list of {kinds}: paths, pictures, or arrays of one shape, are needed")
     arrays = [as_numpy(item) for item in items]
     shapes = sorted({array.shape for array in arrays})
     if len(shapes) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from concurl.errors import UserError
 from concurl.network.model import Model
 
 SCHEMA = 1
+FILES = frozenset({"model.json", "model.safetensors"})
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,16 @@ class TrainedModel:
         return self.config.image_size
 
     def save(self, folder: Path) -> None:
-        """Write model.json and model.safetensors; a folder is replaced only once the new one is whole."""
-        aside = folder.with_name(folder.name + ".part")
+        """Write model.json and model.safetensors; a model is replaced only once the new one is whole.
+
+        A folder that holds anything else is refused, and left as it is.
+        """
+        place = folder.resolve()
+        if Path.cwd().is_relative_to(place):  # its folder is replaced as a whole, and nobody can stand in it then
+            raise UserError(f"{folder}: the current folder is in use; name one inside it, such as {folder / 'model'}")
+        aside = place.with_name(place.name + ".part")
+        _check_ours(place, folder)
+        _check_ours(aside, aside)
         weights = self._weights()
         about = {
             "format": "concurl-model",
@@ -54,16 +63,17 @@ class TrainedModel:
             "sha256": hashlib.sha256(weights).hexdigest(),
             "config": dataclasses.asdict(self.config),
         }
-        shutil.rmtree(aside, ignore_errors=True)
         try:
+            _remove(aside)  # a kill may have left it
             aside.mkdir(parents=True)
             write_synced(aside / "model.safetensors", weights)
             write_synced(aside / "model.json", (json.dumps(about, indent=2) + "\n").encode())
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.rename(folder)
-            sync_folder(folder.parent)
+            _remove(place)
+            aside.rename(place)
+            sync_folder(place.parent)
         except BaseException as error:
-            shutil.rmtree(aside, ignore_errors=True)
+            with suppress(OSError):
+                _remove(aside)
             if isinstance(error, OSError):
                 raise cannot_write(error, folder, len(weights)) from error
             raise
@@ -105,6 +115,27 @@ class TrainedModel:
         device = device or torch.device("cpu")
         model = model.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         return cls(config, model, space, centres.to(device), A.to(device), u.to(device))
+
+
+def _check_ours(place: Path, named: Path) -> None:
+    """Refuse to write where something lies that is not a model's."""
+    try:
+        others = sorted(path.name for path in place.iterdir() if path.name not in FILES)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(error, named) from None
+    if others:
+        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+        raise UserError(f"{named}: {others[0]}{more} would be lost; a model needs a folder of its own")
+
+
+def _remove(folder: Path) -> None:
+    """A model's folder. What came into it since it was looked at makes this fail, and stays."""
+    if folder.is_dir():
+        for name in FILES:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:

@@ -1,0 +1,29 @@
+"""Some of the images, in any order, some of them twice: read where they are looked at, never all copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Picked:
+    """Stands for images[index] wherever a reader takes slices of it; numpy makes an array of it when it is asked to."""
+
+    def __init__(self, images: NDArray[np.uint8], index: NDArray[np.int64]) -> None:
+        self._images, self._index = images, index
+        self.dtype, self.ndim = images.dtype, images.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), *self._images.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, where: slice | NDArray[np.int64]) -> Picked:
+        return Picked(self._images, self._index[where])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self._images[self._index], dtype)
