@@ -85,9 +85,10 @@ def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert fit(photos) == 0
     said = capsys.readouterr().err
-    assert said.splitlines() == ["24 images for 3 clusters are few: below some dozens for each, expect little"]
+    assert "24 images for 3 clusters are few" in said  # a warning, as those of the watch that may follow
+    assert not any(line.startswith(("pack", "chose", "train", "map", "page")) for line in said.splitlines())
     log = Path("run/train.log").read_text()
-    for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", said.strip()):
+    for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
         assert line in log
 
 
