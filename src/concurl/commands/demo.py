@@ -6,6 +6,7 @@ from pathlib import Path
 
 from concurl import __version__
 from concurl.commands.talk import check_folder, open_again, speak, write_report
+from concurl.errors import UserError
 from concurl.options import Parser
 from concurl.recipes import recipe
 
@@ -29,11 +30,13 @@ def main(argv: list[str]) -> int:
     from concurl import run, runfolder
     from concurl.clustering.evaluate import pixel_baseline, table
 
-    runfolder.check_place(given.output, resume=False, overwrite=True)
+    about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
+    runfolder.check_place(given.output, resume=False, overwrite=True)  # one demo after another needs no word
+    if runfolder.holds_run(given.output) and runfolder.run_facts(given.output)["source"] != about["source"]:
+        raise UserError(f"{given.output} holds a run on other images; choose another folder with -o")
     config = recipe("digits").replace(seed=given.seed)
     if given.quick:
         config = config.replace(epochs=6)
-    about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
     opened = open_again(about, config.image_size)
     assert opened.labels is not None
     config, chosen = run.settled(config, opened.images, aloud=False)
