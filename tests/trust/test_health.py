@@ -69,6 +69,21 @@ def test_a_sound_run_and_a_short_fright_are_not_told() -> None:
     assert health.warnings == []
 
 
+def test_the_consensus_loss_alone_is_watched_too() -> None:
+    health = Health(Config(n_clusters=4, beta=0, epochs=1))
+    health.look({"epoch": 0, "l2": None, "l3": 1.386})
+    assert "ln K = 1.386" in health.warnings[0]
+
+
+@pytest.mark.parametrize(("n", "empty", "told"), [(4096, 100, False), (4096, 200, True), (4095, 1, True)])
+def test_clusters_that_a_sample_misses_by_chance_are_not_told(n: int, empty: int, told: bool) -> None:
+    """4,096 images of many cannot show 1,000 clusters; fewer are the whole set."""
+    sizes = [0] * empty + [1] * (999 - empty) + [n - 999 + empty]
+    health = Health(Config(n_clusters=1000, epochs=1))
+    health.look(SOUND | {"epoch": 0, "cluster_sizes": sizes})
+    assert [f"only {1000 - empty} of 1000" in warning for warning in health.warnings] == [True] * told
+
+
 def test_epochs_without_a_look_neither_count_nor_forget() -> None:
     health = Health(Config(n_clusters=4, monitor_every=3))
     for _ in range(PATIENCE):

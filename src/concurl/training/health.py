@@ -35,23 +35,25 @@ class Health:
         """
         patience = 1 if row.get("epoch", -1) + 1 == self.config.epochs else PATIENCE
         K = self.config.n_clusters
-        ln_k, l2 = math.log(K), row.get("l2")
-        if l2 is not None:
+        ln_k, loss = math.log(K), row.get("l2" if self.config.beta > 0 else "l3")
+        if loss is not None:
             self._watch(
                 "ln-k",
                 patience,
-                l2 > 0.99 * ln_k,
+                loss > 0.99 * ln_k,
                 f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
                 "are too soft or the features too young: try more --epochs, a smaller --epsilon (0.03), a later "
                 "--cluster-start, or --alpha 1",
             )
         sizes = row.get("cluster_sizes")
         if sizes is not None:
-            used = sum(size > 0 for size in sizes)
+            used, n = sum(size > 0 for size in sizes), sum(sizes)
+            # A sample misses clusters by chance: of those of half the average size, one in exp(n / 2K).
+            missed = K * math.exp(-n / (2 * K)) if n == self.config.monitor_images else 0
             self._watch(
                 "empty",
                 patience,
-                used < K,
+                K - used > missed,
                 f"only {used} of {K} clusters are used. Usually K is larger than what the images hold, or clustering "
                 "began too early: try fewer clusters (-k), more --epochs or a later --cluster-start",
             )
