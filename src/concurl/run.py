@@ -39,7 +39,7 @@ from concurl.runfolder import BAD_BATCH, csv_lines, csv_text, read_names, write_
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
-from concurl.training.step import Views
+from concurl.training.step import MakeViews
 from concurl.training.trainer import Trainer
 
 log = logging.getLogger("concurl")
@@ -106,7 +106,7 @@ def fit(
     folder: Path | None = None,
     labels: NDArray[np.int64] | None = None,  # for evaluation only
     encoder: nn.Module | None = None,
-    views: Views | None = None,
+    views: MakeViews | None = None,
     resume: bool = False,
     strict: bool = False,  # a warning of the health watch ends the run
 ) -> Result:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from concurl.data.store import default_folder
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
-from concurl.training.step import Step, Views
+from concurl.training.step import MakeViews, Step
 
 log = logging.getLogger("concurl")
 
@@ -77,10 +77,10 @@ class CompiledViews:
     networks or codes it would send its sums twice, and the others would take them for those of the next layer.
     """
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: MakeViews) -> None:
         _make_ready()
         self._plain = views
-        self._compiled: Views | None = torch.compile(views, dynamic=False)
+        self._compiled: MakeViews | None = torch.compile(views, dynamic=False)
         self._proven = False
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor) -> Sequence[Tensor]:

@@ -21,7 +21,7 @@ from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
 
-Views = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
+MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 """(images uint8 (B, 3, H, W), ids (B,), step ()) -> x1, x2 float (B, C, S, S), or n_views of them"""
 
 
@@ -46,7 +46,7 @@ class Step:
         optimizer: torch.optim.Optimizer,
         A: Tensor,
         queue: EmbeddingQueue,
-        views: Views,
+        views: MakeViews,
         autocast: torch.dtype | None,
         world: World | None = None,  # None: this process alone
     ) -> None:

@@ -39,8 +39,8 @@ from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
 from concurl.training.state import TrainingState, same_until_clustering
-from concurl.training.step import Step, Views
-from concurl.views.views import Views as PresetViews
+from concurl.training.step import MakeViews, Step
+from concurl.views.views import Views
 
 log = logging.getLogger("concurl")
 
@@ -58,7 +58,7 @@ class Trainer:
         *,
         folder: Path | None = None,  # where checkpoints and metrics go; None: nowhere
         encoder: nn.Module | None = None,
-        views: Views | None = None,
+        views: MakeViews | None = None,
         judge: Judge | None = None,
         strict: bool = False,  # a warning of the health watch ends the run
         world: World | None = None,  # None: this process alone
@@ -91,7 +91,7 @@ class Trainer:
         self.seconds = 0.0  # of training, over all sittings
         self._note = ""  # the last epoch's loss and speed, for the progress line
 
-        self.take_step = self._fast_form(self._step(views or PresetViews(config)))
+        self.take_step = self._fast_form(self._step(views or Views(config)))
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
         self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config, strict=strict)
@@ -276,7 +276,7 @@ class Trainer:
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
 
-    def _step(self, views: Views) -> Step:
+    def _step(self, views: MakeViews) -> Step:
         c, autocast = self.config, self.arithmetic.autocast
         pieces = (c, self.model, self.optimizer, self.A, self.queue, views, autocast, self.world)
         return Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
