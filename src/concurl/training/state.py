@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from concurl.config import LATE, Config
+from concurl.errors import UserError
 from concurl.network.model import Model
 from concurl.objective.queue import EmbeddingQueue
 from concurl.training.optimizer import load_tensors, tensors
@@ -42,16 +43,16 @@ class TrainingState:
         self.totals.copy_(named["totals"])
 
 
-def same_until_clustering(config: Config, other: str) -> bool:
-    """Does `other`, a configuration as json, differ from ours in nothing that acts before clustering begins?"""
+def same_run(config: Config, kept: str, *, until_clustering: bool) -> bool:
+    """Is `kept`, a configuration as json, ours? If asked so, in all that acts before clustering begins.
+
+    What an older version did not know yet has its default, which is what that version did.
+    """
+    late = {name: getattr(config, name) for name in LATE} if until_clustering else {}
     try:
-        ours, theirs = (
-            {name: value for name, value in json.loads(text).items() if name not in LATE}
-            for text in (config.to_json(), other)
-        )
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        return Config.from_dict(json.loads(kept) | late) == config
+    except (ValueError, TypeError, AttributeError, RecursionError, UserError):
         return False
-    return ours == theirs
 
 
 def _under(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -38,7 +38,7 @@ from concurl.training.parallel import distribute_step
 from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
-from concurl.training.state import TrainingState, same_until_clustering
+from concurl.training.state import TrainingState, same_run
 from concurl.training.step import MakeViews, Step
 from concurl.views.views import Views
 
@@ -218,10 +218,7 @@ class Trainer:
             return False
         named, facts = found
         fresh = facts["step"] == self.schedule.cluster_step  # the clusters are still as they were drawn
-        same = (
-            same_until_clustering(self.config, facts["config"]) if fresh else facts["config"] == self.config.to_json()
-        )
-        if not same:
+        if not same_run(self.config, facts["config"], until_clustering=fresh):
             raise UserError(
                 f"{self.folder}: its checkpoint belongs to another configuration; use the run's own config.json"
             )
