@@ -9,6 +9,7 @@ import pytest
 from small_run import fit
 
 from concurl.cli import main
+from concurl.commands.suggest import WEAK
 
 
 def suggested(capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
@@ -58,3 +59,13 @@ def test_what_cannot_be_told_is_said(photos: Path, capsys: pytest.CaptureFixture
     Path("run/config.json").write_text(json.dumps(config | {"projector_hidden": 24, "cluster_hidden": 24}))
     assert main(["suggest", "run"]) == 2
     assert "do not belong to its config.json" in capsys.readouterr().err
+
+
+def test_where_no_number_stands_out_none_is_advised(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(photos, "--cluster-start", "0.5") == 0
+    capsys.readouterr()
+    weak = {2: 0.5, 3: WEAK - 0.01}
+    monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(weak.items()))
+    assert "No number of clusters stands out" in suggested(capsys)[-1]

@@ -8,7 +8,7 @@ from concurl.commands.talk import add_moved, check_run, moved_to, open_again, sp
 from concurl.errors import UserError
 from concurl.options import Parser
 
-WEAK = 0.6  # the best stability, below which no number of clusters stands out
+WEAK = 0.8  # the best stability, below which no number of clusters stands out
 
 
 def main(argv: list[str]) -> int:
