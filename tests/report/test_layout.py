@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 
 from concurl.report import layout
 from concurl.report.layout import lay_out
+from concurl.training.interrupt import Terminated, termination_as_exception
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +73,22 @@ def test_degenerate_embeddings_still_have_finite_places(z: np.ndarray) -> None:
     assert np.isfinite(found.xy).all()
     assert found.xy.min() >= 0
     assert found.xy.max() <= 1
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_signal_stops_the_map_between_its_rounds(
+    groups: tuple[np.ndarray, np.ndarray], number: int, kind: type[BaseException]
+) -> None:
+    """Never within: an exception in the middle of openTSNE's compiled code is a crash."""
+    pytest.importorskip("openTSNE")
+    z, _ = groups
+    seen: list[int] = []
+
+    def ask(done: int, total: int) -> None:
+        if not seen:
+            threading.Timer(0.02, os.kill, (os.getpid(), number)).start()  # while the next round is computed
+        seen.append(done)
+
+    with termination_as_exception(), pytest.raises(kind):
+        lay_out(np.repeat(z, 10, axis=0), ask)
+    assert 1 < len(seen) < 30, "it went on to the end of a round, and not of all"

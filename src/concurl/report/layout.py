@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.training.interrupt import SignalWatch
+
 MAX_POINTS = 10_000
 SEED = 0
 _EARLY, _LATE = 250, 500  # openTSNE's own numbers of iterations
@@ -54,6 +56,7 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         nonlocal done
         done += 25
         report(min(done, _EARLY + _LATE), _EARLY + _LATE)
+        signals.stop_if_asked()
         return False  # True would stop the optimisation
 
     tsne = TSNE(
@@ -67,7 +70,10 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         callbacks_every_iters=25,
     )
     # 50 axes hold what neighbourhoods of cluster embeddings need and make the search several times faster
-    fitted = tsne.fit(_principal(points, min(50, *points.shape)))
+    points = _principal(points, min(50, *points.shape))
+    with SignalWatch() as signals:  # an exception in the middle of openTSNE's compiled code is a crash
+        fitted = tsne.fit(points)
+    signals.stop_if_asked()
     return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:g}, seed {SEED}"
 
 

@@ -64,6 +64,13 @@ class SignalWatch:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def stop_if_asked(self) -> None:
+        """The interruption that was held back, at a moment that can bear it."""
+        if self.caught == signal.SIGTERM:
+            raise Terminated
+        if self.caught is not None:
+            raise KeyboardInterrupt
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.caught == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
