@@ -20,12 +20,12 @@ from torch import nn
 
 from concurl import run
 from concurl.clustering.assign import Assignment, assign
-from concurl.commands.talk import reader_progress
 from concurl.config import LARGEST_SEED, Config
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
+from concurl.progress import stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.training.interrupt import Interrupted
@@ -97,7 +97,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
         with _heard() if self.verbose else nullcontext():
             config = self._config()
-            progress = reader_progress() if self.verbose else None
+            progress = stages() if self.verbose else None
             largest = run.largest_size(config)
             images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
             config, _ = run.settled(config, images)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tqdm import tqdm
@@ -54,6 +55,22 @@ def _seen() -> bool:
     handlers = (*log.handlers, *logging.getLogger().handlers)
     shown = any(isinstance(handler, logging.StreamHandler) and handler.level <= logging.INFO for handler in handlers)
     return shown and log.isEnabledFor(logging.INFO)
+
+
+def stages() -> Callable[[str, int, int], None]:
+    """For whoever works in stages: shows each as it goes, by (stage, done, total)."""
+    bars: dict[str, Progress] = {}
+    units = {"audit": "files", "pack": "files", "map": "steps"}
+
+    def show(stage: str, done: int, total: int) -> None:
+        if stage not in bars:  # a bar shows itself when it is made: one for each stage, not for each call
+            bars[stage] = Progress(stage, total, units.get(stage, "images"))
+        bar = bars[stage]
+        bar.advance(done - bar.done)
+        if done >= total:
+            bar.close()
+
+    return show
 
 
 def _clock(seconds: float) -> str:

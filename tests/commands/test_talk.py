@@ -56,13 +56,14 @@ def test_help_answers_at_once_and_tells_everything() -> None:
 
 
 def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurl.commands.talk import reader_progress, speak
+    from concurl.commands.talk import speak
+    from concurl.progress import stages
 
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     speak(quiet=False)
-    show = reader_progress()
+    show = stages()
     for done in range(1, 31):
         show("audit", done, 30)
     for done in range(1, 751):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_workers, reader_progress, speak
+from concurl.commands.talk import check_file, check_workers, speak
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import stages
 
 
 def main(argv: list[str]) -> int:
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> int:
         check_file(given.output, "files.csv", given.source)
     from concurl.data.audit import audit, summarise, write_csv
 
-    rows = audit(given.source, workers=given.workers, progress=reader_progress())
+    rows = audit(given.source, workers=given.workers, progress=stages())
     summary = summarise(rows) if given.output is None else write_csv(rows, given.output)
     if not summary.files:
         raise UserError(f"no files in {given.source} (hidden ones are not looked at)")

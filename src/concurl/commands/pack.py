@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_folder, reader_progress, speak
+from concurl.commands.talk import check_folder, speak
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import stages
 
 
 def main(argv: list[str]) -> int:
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> int:
     listing = list_source(given.source, exclude=[given.output])
     if not listing:
         raise UserError(f"no files in {given.source} (hidden ones are not looked at)")
-    found = pack(listing, given.output, per_shard=given.per_shard, progress=reader_progress())
+    found = pack(listing, given.output, per_shard=given.per_shard, progress=stages())
     left_out = ", ".join(f"{n:,} {status}" for status, n in found.items() if status != "packed")
     print(f"{found['packed']:,} images packed{f' (left out: {left_out})' if left_out else ''}: {given.output}")
     return 0

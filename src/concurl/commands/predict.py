@@ -8,10 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.talk import check_file, check_folder, check_limit, check_run, reader_progress, speak
+from concurl.commands.talk import check_file, check_folder, check_limit, check_run, speak
 from concurl.data.parts import Part
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import stages
 
 if TYPE_CHECKING:
     from concurl.data.imageset import ImageSet
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
         image_size=trained.image_size,
         limit=given.limit,
         each_given=True,
-        progress=reader_progress(),
+        progress=stages(),
     ).images
     names = runfolder.read_names(given.run)
     if part is None:

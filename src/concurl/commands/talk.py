@@ -6,14 +6,13 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.data.aside import cannot_write
 from concurl.errors import UserError, no_such
 from concurl.options import Parser
-from concurl.progress import OneLine
+from concurl.progress import OneLine, stages
 
 if TYPE_CHECKING:
     from concurl.data.opened import Opened
@@ -67,7 +66,7 @@ def open_again(
         limit=about["limit"],
         workers=workers,
         largest=largest,
-        progress=reader_progress(),
+        progress=stages(),
     )
 
 
@@ -127,22 +126,4 @@ def _check_writable(output: Path) -> None:
 def write_report(folder: Path, opened: Opened) -> Path:
     from concurl.report import write_report as write
 
-    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes, progress=reader_progress())
-
-
-def reader_progress() -> Callable[[str, int, int], None]:
-    """Shows a reader's stages as they go."""
-    from concurl.progress import Progress
-
-    bars: dict[str, Progress] = {}
-    units = {"audit": "files", "pack": "files", "map": "steps"}
-
-    def show(stage: str, done: int, total: int) -> None:
-        if stage not in bars:  # a bar shows itself when it is made: one for each stage, not for each call
-            bars[stage] = Progress(stage, total, units.get(stage, "images"))
-        bar = bars[stage]
-        bar.advance(done - bar.done)
-        if done >= total:
-            bar.close()
-
-    return show
+    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes, progress=stages())
