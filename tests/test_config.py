@@ -117,6 +117,7 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
 def test_views_are_smaller_where_crops_enlarge_what_they_show(preset: Preset, size: int) -> None:
     assert settle(recipe("modern").replace(preset=preset), CIFAR)[0].view_size == size
     assert settle(recipe("paper-cifar10").replace(preset=preset), CIFAR)[0].view_size == 32
+    assert settle(recipe("modern").replace(preset=preset, crop_min=1.0), CIFAR)[0].view_size == 32
 
 
 @pytest.mark.parametrize(("n", "batch"), [(10, 10), (500, 32), (1797, 32), (9469, 128), (60_000, 512), (10**7, 512)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import select
 import sys
 
 from concurl import __version__
@@ -65,9 +66,6 @@ def main(argv: list[str] | None = None) -> int:
             code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
             sys.stdout.flush()
             return code
-    except BrokenPipeError:  # `concurl ... | head`: who has read enough needs no message
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except UserError as error:
         print(f"concurl: {one_line(error)}", file=sys.stderr)
         return 2
@@ -75,6 +73,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"concurl: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
+        if (
+            isinstance(error, BrokenPipeError) and _unread()
+        ):  # `concurl ... | head`: who has read enough needs no message
+            return 141
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         denied = isinstance(error, PermissionError)
         hint = "; see who may read and write it" if denied else ""
@@ -83,6 +85,16 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print("concurl: stopped", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
+
+
+def _unread() -> bool:
+    """Is it our own output that nobody reads any more, and not a worker's pipe? Then the rest of it goes nowhere."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    unread = any(event & select.POLLERR for _, event in output.poll(0))
+    if unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return unread
 
 
 def _meant(word: str) -> str:

@@ -100,7 +100,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             progress = stages() if self.verbose else None
             largest = run.largest_size(config)
             images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
-            config, _ = run.settled(config, images)
+            config, chosen = run.settled(config, images)
+            run.tell(chosen)
             # a parameter stays as it was given: a second fit starts where the first did
             encoder = copy.deepcopy(self.encoder)
             try:

@@ -60,7 +60,7 @@ def _seen() -> bool:
 def stages() -> Callable[[str, int, int], None]:
     """For whoever works in stages: shows each as it goes, by (stage, done, total)."""
     bars: dict[str, Progress] = {}
-    units = {"audit": "files", "pack": "files", "map": "steps"}
+    units = {"audit": "files", "pack": "files", "map": "steps", "suggest": "values of K"}
 
     def show(stage: str, done: int, total: int) -> None:
         if stage not in bars:  # a bar shows itself when it is made: one for each stage, not for each call

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from concurl.config import Config
 from concurl.errors import UserError
+from concurl.views.presets import view_spec
 
 # The paper's recipes say what the paper reports; what they gave here is in docs/results.md, once they have been run.
 
@@ -186,8 +187,8 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     choose("preset", "gray" if gray else "small" if size <= 64 else "natural", reason)
     # A crop enlarges what it shows. At three quarters of the side things have about the size they have in the whole image,
     # which is what will be labelled, and a step costs half.
-    crops = config.preset not in ("gray", "none")
-    choose("view_scale", 0.75 if crops else 1.0, f"the preset {'crops' if crops else 'does not crop'}")
+    crops = view_spec(config.replace(view_scale=1.0)).crop_min < 1
+    choose("view_scale", 0.75 if crops else 1.0, f"views are {'crops' if crops else 'not cropped'}")
     choose("projector_hidden", 4096 if facts.gpu else 512, "a GPU" if facts.gpu else "a CPU")
     choose("cluster_hidden", config.projector_hidden, "as the projector's")
     light = "tiny" if size <= 32 else "light"

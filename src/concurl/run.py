@@ -68,10 +68,8 @@ def largest_size(config: Config) -> int | None:
     return None if choose_device(config.device).type == "cuda" else CPU_SIZE
 
 
-def settled(
-    config: Config, images: ImageSet, train_images: int | None = None, *, aloud: bool = True
-) -> tuple[Config, list[str]]:
-    """The config with its open choices made from the images, and a line on each; they are logged too, if `aloud`."""
+def settled(config: Config, images: ImageSet, train_images: int | None = None) -> tuple[Config, list[str]]:
+    """The config with its open choices made from the images, and a line on each, to `tell`."""
     some = images.images[:: max(1, len(images) // 256)]
     facts = SetFacts(
         n_images=min(len(images), train_images or len(images)),
@@ -80,10 +78,7 @@ def settled(
         gray=bool((some[:, :1] == some).all()),
         gpu=choose_device(config.device).type == "cuda",
     )
-    config, said = settle(config, facts)
-    if aloud:
-        tell(said)
-    return config, said
+    return settle(config, facts)
 
 
 def tell(chosen: Sequence[str]) -> None:

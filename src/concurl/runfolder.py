@@ -26,9 +26,11 @@ from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError
 from concurl.network.model import Model
+from concurl.network.trained import FILES as MODEL_FILES
 from concurl.training.checkpoint import checkpoints, load_newest
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
+from concurl.training.state import under
 from concurl.training.trainer import CHECKPOINTS, FEATURES
 
 log = logging.getLogger("concurl")
@@ -99,7 +101,7 @@ def _strangers(folder: Path) -> list[str]:
     """What a run would replace, and none has written. An empty folder, or an empty train.log of a kill, is no loss."""
     if _begun(folder):  # then only the model's folder is replaced as a whole
         inner = sorted(path.name for path in (folder / MODEL).glob("*"))
-        return [f"{MODEL}/{name}" for name in inner if name not in ("model.json", "model.safetensors")]
+        return [f"{MODEL}/{name}" for name in inner if name not in MODEL_FILES]
     names = [*FILES, "run.json", MODEL, CHECKPOINTS, FEATURES]
     paths = {name: folder / name for name in names if (folder / name).exists()}
     return [name for name, path in paths.items() if (any(path.iterdir()) if path.is_dir() else path.stat().st_size)]
@@ -116,7 +118,7 @@ def _clear(folder: Path) -> None:
         names.replace(folder / "names.json.old")
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
-    for name in ("model.json", "model.safetensors"):
+    for name in MODEL_FILES:
         (folder / MODEL / name).unlink(missing_ok=True)
     for inner in (CHECKPOINTS, FEATURES):
         for step in checkpoints(folder / inner):
@@ -182,9 +184,9 @@ def feature_model(folder: Path, config: Config) -> Model:
     else:
         raise UserError(f"{folder}: its last checkpoint is gone or damaged; bring {CHECKPOINTS}/ back, or train anew")
     model = Model(config)
-    weights = {name.removeprefix("model."): t for name, t in state.items() if name.startswith("model.")}
+    weights = under("model", state) | {"prototypes": model.prototypes}  # those kept may be of a run with another K
     try:
-        model.load_state_dict(weights | {"prototypes": model.prototypes})  # those kept may be of a run with another K
+        model.load_state_dict(weights)
     except RuntimeError:
         raise UserError(f"{folder}: its features do not belong to its config.json; bring the right one back") from None
     return model

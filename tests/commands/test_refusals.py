@@ -140,7 +140,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "export rum --folders copy -o x": "did you mean run?",
         "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
         "predict run photos -o no/n.csv": "no: no such folder",
-        "predict run photos -o photos/n.csv": "-o photos: nothing is written into photos, the images' own folder",
+        "predict run photos -o photos/n.csv": "-o photos/n.csv: nothing is written into photos, the images' own folder",
         "predict run photos -o photos/inner/n.csv": "nothing is written into photos",
         "predict run photos -o photos/parts --shard 1/2": "nothing is written into photos",
         "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",

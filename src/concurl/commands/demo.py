@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         config = config.replace(epochs=6)
     opened = open_again(about, config.image_size)
     assert opened.labels is not None
-    config, chosen = run.settled(config, opened.images, aloud=False)
+    config, chosen = run.settled(config, opened.images)
     with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
         runfolder.write_start(folder, config, about, opened.images.skipped)
         run.tell(chosen)

@@ -154,7 +154,7 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
     if world.leads:
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
-    config, chosen = run.settled(config, opened.images, about.get("train_images"), aloud=False)
+    config, chosen = run.settled(config, opened.images, about.get("train_images"))
     about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():

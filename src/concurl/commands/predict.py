@@ -41,8 +41,9 @@ def main(argv: list[str]) -> int:
         raise parser.missing("no output file; add -o FILE.csv")
     part = None if given.shard is None else Part.parse(given.shard)
     if part is None:
-        check_file(given.output, "new.csv")
-    check_folder(given.output if part else given.output.parent, given.source)
+        check_file(given.output, "new.csv", given.source)
+    else:
+        check_folder(given.output, given.source)
     check_limit(given.limit)
     from concurl import run, runfolder
     from concurl.data.opened import open_source

@@ -7,6 +7,7 @@ from pathlib import Path
 from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import stages
 
 WEAK = 0.8  # the best stability, below which no number of clusters stands out
 
@@ -23,13 +24,14 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
+    if given.images < 8 or given.up_to < 2:
+        raise UserError(f"--images {given.images} --up-to {given.up_to}: at least 8 images and 2 clusters are needed")
     import torch
 
     from concurl import runfolder
     from concurl.clustering.stability import advised, stabilities
     from concurl.data.batches import sample
     from concurl.network.embed import embed
-    from concurl.progress import Progress
     from concurl.training.device import Arithmetic
 
     config = runfolder.config_of(given.run).replace(device=given.device)
@@ -37,19 +39,18 @@ def main(argv: list[str]) -> int:
     model = runfolder.feature_model(given.run, config).to(arithmetic.device)
     images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config.image_size).images.images
     some = images[sample(config.seed, len(images), given.images).numpy()]
+    if len(some) < 8:
+        raise UserError(f"{given.run} has {len(some)} images: at least 8 are needed")
     most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
-    if most < 2:
-        raise UserError(f"--up-to {given.up_to} and {len(some)} images: at least 2 clusters and 8 images are needed")
     assert config.image_size is not None
     parts = embed(
         model, some, image_size=config.image_size, sobel=config.sobel, autocast=arithmetic.autocast, branches=["target"]
     )
     v = torch.cat([part["target"].v for part in parts])
-    progress, found = Progress("suggest", most - 1, "values of K"), {}
+    progress, found = stages(), {}
     for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
         found[k] = stability
-        progress.advance(1)
-    progress.close()
+        progress("suggest", len(found), most - 1)
     print("  K  stability")
     for k, stability in found.items():
         print(f"{k:3}  {stability:9.3f}  {'#' * round(40 * max(0.0, stability))}")

@@ -36,9 +36,9 @@ class TrainingState:
         return {"A": self.A, "model.prototypes": self.model.prototypes, **queue}
 
     def load(self, named: dict[str, Tensor]) -> None:
-        self.model.load_state_dict(_under("model", named))
-        self.queue.load_state_dict(_under("queue", named))
-        load_tensors(self.optimizer, _under("optimizer", named))
+        self.model.load_state_dict(under("model", named))
+        self.queue.load_state_dict(under("queue", named))
+        load_tensors(self.optimizer, under("optimizer", named))
         self.A.copy_(named["A"])
         self.totals.copy_(named["totals"])
 
@@ -55,6 +55,6 @@ def same_run(config: Config, kept: str, *, until_clustering: bool) -> bool:
         return False
 
 
-def _under(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
     start = prefix + "."
     return {name[len(start) :]: tensor for name, tensor in named.items() if name.startswith(start)}
