@@ -15,7 +15,8 @@ from concurl.config import LATE, Config
 
 TINY = (
     "--encoder tiny --image-size 16 --preset small --epochs 4 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
-    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --cluster-start 0.6"
+    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --cluster-start 0.6 "
+    "--cluster-lr 0.5 --schedule cosine"
 ).split()
 QUIET = ["--quiet", "--no-report"]
 RESULTS = ("assignments.csv", "embeddings.npy", "model/model.safetensors", "config.json", "metrics.jsonl")
@@ -24,6 +25,7 @@ OTHERS = {
     "another ensemble": ["--n-transforms", "3", "--transforms", "diagonal"],
     "other losses": ["--gamma", "0", "--beta", "1"],
     "another start": ["-k", "4", "--prototype-init", "random", "--head-init", "random", "--queue-size", "0"],
+    "a gentler course": ["--cluster-lr", "0.1"],
     "other codes": ["--codes-from", "online", "--tau", "0.2", "--epsilon", "0.1", "--sinkhorn-iterations", "5"],
 }
 
@@ -92,7 +94,7 @@ def test_its_minutes_are_those_of_the_whole_training() -> None:
 def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--epochs", "5"], ["photos", "-k", "4"], ["-k", "4", "--seed", "1"], ["--recipe", "digits"]):
         assert main(["fit", "--from", "origin", "-o", "x", *options]) == 2
-        assert "only the clusters can differ (--beta, --cluster-ramp, " in capsys.readouterr().err
+        assert "only the clusters can differ (--beta, --cluster-lr, " in capsys.readouterr().err
     cases = {
         ("origin", "x", "--beta", "0", "--gamma", "0"): "nothing would be clustered",
         ("origin", "origin", "-k", "4"): "name another folder",
@@ -100,7 +102,9 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         ("photos", "x", "-k", "4"): "holds no run",
         ("origin", "x", "-k", "31"): "more than the 30 images",
         ("origin", "resumed", "-k", "5"): "already holds a run",
+        ("one-course", "x", "--cluster-lr", "0.1"): "has one course from start to end",
     }
+    assert main(["fit", "photos", "-k", "3", "-o", "one-course", *TINY, "--cluster-lr", "none", *QUIET]) == 0
     branch("resumed", "-k", "4", "--overwrite")
     for (origin, output, *options), answer in cases.items():
         assert main(["fit", "--from", origin, "-o", output, *options, *QUIET]) == 2

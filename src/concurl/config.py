@@ -20,9 +20,10 @@ from concurl.errors import UserError
 
 LATE = frozenset({
     "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
-    "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init",
+    "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
 })  # fmt: skip
-"""The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run."""
+"""The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run.
+(Of cluster_lr only whether it is set: see `Config.same_features`.)"""
 
 LARGEST_SEED = 2**31 - 1
 
@@ -165,6 +166,12 @@ class Config:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise UserError(f"unknown option {name}{hint}")
         return dataclasses.replace(self, **changes)
+
+    def same_features(self, other: Config) -> bool:
+        """Do runs of both have the same features where clustering begins?"""
+        # A learning rate with a second course ends its first one there; how high the second one is plays no part.
+        same_course = (self.cluster_lr is None) == (other.cluster_lr is None)
+        return same_course and other.replace(**{name: getattr(self, name) for name in LATE}) == self
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

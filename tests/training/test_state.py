@@ -33,6 +33,13 @@ def test_other_clusters_are_the_same_until_they_begin(changes):
     assert not same_run(CONFIG, kept(**changes), until_clustering=False)
 
 
+def test_a_second_course_may_be_lower_but_is_none_or_one():
+    second = CONFIG.replace(cluster_lr=0.3)
+    assert same_run(second.replace(cluster_lr=0.03), second.to_json(), until_clustering=True)
+    assert not same_run(second.replace(cluster_lr=0.03), second.to_json(), until_clustering=False)
+    assert not same_run(second, CONFIG.to_json(), until_clustering=True)
+
+
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"batch_size": 128}, {"alpha": 0.5}, {"of_a_newer_version": 1}])
 def test_others_are_others_before(changes):
     assert not same_run(CONFIG, kept(**changes), until_clustering=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from concurl.config import LATE, Config
+from concurl.config import Config
 from concurl.errors import UserError
 from concurl.network.model import Model
 from concurl.objective.queue import EmbeddingQueue
@@ -48,9 +48,9 @@ def same_run(config: Config, kept: str, *, until_clustering: bool) -> bool:
 
     What an older version did not know yet has its default, which is what that version did.
     """
-    late = {name: getattr(config, name) for name in LATE} if until_clustering else {}
     try:
-        return Config.from_dict(json.loads(kept) | late) == config
+        other = Config.from_dict(json.loads(kept))
+        return config.same_features(other) if until_clustering else other == config
     except (ValueError, TypeError, AttributeError, RecursionError, UserError):
         return False
 
