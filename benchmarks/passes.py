@@ -50,7 +50,9 @@ def memory_rows(config: Config) -> list[dict[str, Any]]:
 
 def predict_rows(config: Config) -> list[dict[str, Any]]:
     """Labels, confidences and agreement of a set in memory, beside the encoder's forward pass alone."""
-    trainer = Trainer(config.replace(compile="off"), images := synthetic(config, 32_768))
+    assert config.image_size is not None
+    images = synthetic(config, 32 * config.image_size**2)  # 32,768 of any size: what is paid once must not count
+    trainer = Trainer(config.replace(compile="off"), images)
     model, device, autocast = trainer.model.eval(), trainer.arithmetic.device, trainer.arithmetic.autocast
     chunk = CHUNK_GPU if GPU else CHUNK_CPU
     x = torch.randn(chunk, 3, *images.shape[2:], device=device).contiguous(memory_format=torch.channels_last)

@@ -46,6 +46,26 @@ def test_each_symptom_is_told_once(name: str) -> None:
     assert "Usually" in warning
 
 
+def test_features_that_clustering_undoes_are_told() -> None:
+    def looked(*l1: float) -> list[str]:
+        health = Health(Config(n_clusters=4))
+        for value in (1.9, 0.6, 0.5):  # it falls before clustering; the last one counts
+            health.look({"l1": value, "l2": None, "l3": None})
+        for value in l1:
+            health.look({"l1": value, "l2": 1.0, "l3": None})
+        return health.warnings
+
+    assert looked(*[0.7] * 20) == []  # some way back is usual
+    assert looked(0.9, 0.9, 0.9, 0.9, 0.6, 0.9) == []
+    (warning,) = looked(*[0.9] * PATIENCE)
+    assert "stands at 0.900, and stood at 0.500" in warning
+    assert "--cluster-lr" in warning
+    together = Health(Config(n_clusters=4))  # clusters from the start: nothing stood before
+    for value in (0.1, *[0.9] * 20):
+        together.look({"l1": value, "l2": 1.0, "l3": 1.0})
+    assert together.warnings == []
+
+
 @pytest.mark.parametrize("name", SYMPTOMS)
 def test_what_the_run_ends_with_is_told_at_once(name: str) -> None:
     changes, seen, _ = SYMPTOMS[name]

@@ -100,14 +100,18 @@ def embeddings(
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
     owner = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
-    fetched: dict[str, list[Tensor]] = {name: [] for name in owner}
-    waiting: dict[str, list[Tensor]] = {name: [] for name in owner}
+    waiting: dict[str, list[Tensor]] = {name: [] for name in owner}  # on the device
+    fetched: dict[str, list[Tensor]] = {name: [] for name in branches}
+    units: list[Tensor] = []
 
     def fetch() -> None:
-        for name, parts in waiting.items():
-            if parts:
-                fetched[name].append(torch.cat(parts).cpu())
-                parts.clear()
+        found = {name: torch.cat(parts) for name, parts in waiting.items() if parts}
+        if found:
+            units.append(normalize(found[trained.space], dim=1).cpu())
+        for name, parts in fetched.items():
+            parts.extend([found[name].cpu()] if name in found else [])
+        for parts in waiting.values():
+            parts.clear()
 
     for count, outputs in enumerate(
         embed(
@@ -127,8 +131,11 @@ def embeddings(
     fetch()
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
-    whole = {name: torch.cat(parts) for name, parts in fetched.items()}
-    return normalize(whole[trained.space], dim=1), {name: whole[name].numpy() for name in branches}
+    return _joined(units), {name: _joined(parts).numpy() for name, parts in fetched.items()}
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @torch.no_grad()
