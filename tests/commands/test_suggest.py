@@ -43,8 +43,8 @@ def test_the_k_of_the_run_plays_no_part(photos: Path, capsys: pytest.CaptureFixt
 def test_byol_alone_is_looked_at_as_it_ended(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos, "--beta", "0", "--gamma", "0", "--head-init", "random") == 0
     capsys.readouterr()
-    *rows, advice = suggested(capsys, "--up-to", "3")
-    assert len(rows) == 3
+    _, *rows, advice = suggested(capsys, "--up-to", "5")
+    assert len(rows) == 4
     assert "--from" not in advice  # there is nothing to go on from
 
 
@@ -70,3 +70,16 @@ def test_where_no_number_stands_out_none_is_advised(
     weak = {2: 0.5, 3: WEAK - 0.01}
     monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(weak.items()))
     assert "No number of clusters stands out" in suggested(capsys)[-1]
+
+
+def test_coarser_groups_are_named_and_the_end_of_the_search_is_said(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(photos, "--cluster-start", "0.5") == 0
+    capsys.readouterr()
+    several = {2: 0.98, 3: 0.5, 4: 0.95, 5: 0.6}
+    monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(several.items()))
+    assert "agree on 4 groups (and on coarser ones: 2). To have them" in suggested(capsys, "--up-to", "5")[-1]
+    *_, advice, end = suggested(capsys, "--up-to", "4")
+    assert "agree on 4 groups" in advice
+    assert "see --up-to" in end

@@ -16,6 +16,7 @@ from concurl.objective.kmeans import spherical_kmeans
 HALVES = 10
 RESTARTS = 20
 CLOSE = 0.02  # stabilities that lie no further apart are taken for equal
+NEARLY = 0.9  # of the highest stability: what a top must have
 
 
 def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[tuple[int, float]]:
@@ -35,7 +36,17 @@ def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[
         yield k, float(np.mean([ari(a, b) for a, b in combinations(partitions, 2)]))
 
 
-def advised(found: dict[int, float]) -> int:
-    """The largest K about as stable as the best: two groups of one kind are easily joined, a mixed one is not easily parted."""
-    best = max(found.values())
-    return max(k for k, stability in found.items() if stability >= best - CLOSE)
+def standing_out(found: dict[int, float]) -> list[int]:
+    """The K whose groups stand out from those of K - 1 and K + 1, from coarse to fine.
+
+    Few groups are nearly always stable (animals and vehicles), so the best of all says little: each top counts that is
+    nearly as high. Of equals the largest K: two groups of one kind are easily joined, a mixed one is not easily parted.
+    """
+    least = NEARLY * max(found.values())
+    tops = set()
+    for k, stability in found.items():
+        if stability >= max(least, found.get(k - 1, 0.0), found.get(k + 1, 0.0)):
+            while found.get(k + 1, 0.0) >= stability - CLOSE:
+                k += 1
+            tops.add(k)
+    return sorted(tops)

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     import torch
 
     from concurl import runfolder
-    from concurl.clustering.stability import advised, stabilities
+    from concurl.clustering.stability import stabilities, standing_out
     from concurl.data.batches import sample
     from concurl.network.embed import embed
     from concurl.training.device import Arithmetic
@@ -54,10 +54,13 @@ def main(argv: list[str]) -> int:
     print("  K  stability")
     for k, stability in found.items():
         print(f"{k:3}  {stability:9.3f}  {'#' * round(40 * max(0.0, stability))}")
-    k = advised(found)
-    if found[k] < WEAK:
+    if max(found.values()) < WEAK:
         print("No number of clusters stands out: train longer, or on more images, before you trust any.")
     else:
+        *coarser, k = standing_out(found)
+        also = f" (and on coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
         further = f" To have them: concurl fit --from {given.run} -k {k} -o OTHER" if config.clusters else ""
-        print(f"Halves of the images agree on {k} groups.{further}")
+        print(f"Halves of the images agree on {k} groups{also}.{further}")
+        if k == given.up_to:
+            print("That is the largest K that was tried: there may be more, see --up-to.")
     return 0
