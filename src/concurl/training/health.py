@@ -11,7 +11,7 @@ from concurl.config import Config
 log = logging.getLogger("concurl")
 
 PATIENCE = 5  # looks that a symptom must last: the first ones look like this in every run, but not the last one
-UNLEARNED = 1.5  # times the BYOL loss before clustering; runs that gained by clustering rose to 1.2 to 1.45 times, one that lost to 2.9
+GAINED = 0.95  # of the cluster loss in its first epoch: a run that ends above it has learned nothing since
 
 
 class Health:
@@ -23,7 +23,7 @@ class Health:
         self._seen: dict[str, int] = {}
         self._told: set[str] = set()
         self._members_differed = False
-        self._l1_before: float | None = None  # the BYOL loss of the last epoch without clustering
+        self._cluster_losses: list[float] = []
 
     @property
     def complaint(self) -> str | None:
@@ -35,7 +35,8 @@ class Health:
 
         The last epoch's row is what the run ends with: a symptom in it is told at once, however few looks there were.
         """
-        patience = 1 if row.get("epoch", -1) + 1 == self.config.epochs else PATIENCE
+        last = row.get("epoch", -1) + 1 == self.config.epochs
+        patience = 1 if last else PATIENCE
         K = self.config.n_clusters
         ln_k, loss = math.log(K), row.get("l2" if self.config.beta > 0 else "l3")
         if loss is not None:
@@ -47,7 +48,16 @@ class Health:
                 "are too soft or the features too young: try more --epochs, a smaller --epsilon (0.03), a later "
                 "--cluster-start, or --alpha 1",
             )
-        self._watch_features(row, patience)
+            self._cluster_losses.append(loss)
+            first = self._cluster_losses[0]
+            self._watch(
+                "no gain",
+                1,
+                last and len(self._cluster_losses) > PATIENCE and loss > GAINED * first,
+                f"learning clusters has gained nothing: their loss ends at {loss:.3f}, and was {first:.3f} in its first epoch. "
+                "Usually the learning rate is too high for features trained so long, and undoes them: try a smaller "
+                "--cluster-lr (concurl fit --from this run)",
+            )
         sizes = row.get("cluster_sizes")
         if sizes is not None:
             used, n = sum(size > 0 for size in sizes), sum(sizes)
@@ -88,22 +98,6 @@ class Health:
                 f"the members of the ensemble have agreed from the start (NMI {nmi:.3f}): the consensus loss teaches "
                 "nothing. Usually the images are near copies, or the transformations are too alike: try a smaller "
                 "--projection-dim, or look at the images with concurl audit",
-            )
-
-    def _watch_features(self, row: dict[str, Any], patience: int) -> None:
-        l1, before = row.get("l1"), self._l1_before
-        if l1 is None:
-            return
-        if row.get("l2") is None and row.get("l3") is None:
-            self._l1_before = l1
-        elif before is not None:
-            self._watch(
-                "unlearned",
-                patience,
-                l1 > UNLEARNED * before,
-                f"learning clusters undoes the features: the BYOL loss stands at {l1:.3f}, and stood at {before:.3f} when "
-                "clustering began. Usually the learning rate rises too high there for features trained so long: try "
-                "a smaller --cluster-lr (concurl fit --from this run), or smaller --beta and --gamma",
             )
 
     def _watch(self, name: str, patience: int, seen: bool, message: str) -> None:
