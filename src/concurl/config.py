@@ -65,8 +65,9 @@ class Config:
     """Share of training after which L2 and L3 begin to act. The paper: from the start."""
     cluster_ramp: float = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
-    prototype_init: Literal["random", "kmeans"] = "random"
-    """[C] Start of the prototypes: random, or spherical k-means on the target's z when clustering begins."""
+    prototype_init: Literal["random", "kmeans", "balanced"] = "random"
+    """[C] Start of the prototypes: random, or by k-means on the target's z when clustering begins; balanced: with clusters
+    of equal size, as the codes have them."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 

@@ -1,4 +1,4 @@
-"""Spherical k-means: against scikit-learn on unit vectors, and where k-means usually breaks."""
+"""Spherical k-means: against scikit-learn on unit vectors, and where k-means usually breaks; balanced, it does not there."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch.nn.functional import normalize
 
 from concurl.objective import kmeans
-from concurl.objective.kmeans import spherical_kmeans
+from concurl.objective.kmeans import balanced_kmeans, spherical_kmeans
 
 
 def blobs(k, per_cluster, dim=10, spread=0.05, seed=0):
@@ -103,3 +103,34 @@ def test_no_gradient_and_no_change_of_the_input():
     centres, _ = spherical_kmeans(x, 2, seed=0)
     assert not centres.requires_grad
     assert torch.equal(x.detach(), before)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_balanced_finds_clusters_of_equal_size_and_unequal_width(seed):
+    """Plain k-means splits the wide cluster and joins the two narrow ones."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.tensor([[1.0, 0, 0, 0, 0, 0], [0, 1.0, 0.2, 0, 0, 0], [0, 1.0, -0.2, 0, 0, 0]])
+    truth = torch.arange(3).repeat(200)
+    x = centres[truth] + torch.tensor([0.5, 0.04, 0.04])[truth, None] * torch.randn(600, 6, generator=generator)
+    centres, labels = spherical_kmeans(x, 3, seed=0)
+    balanced, found = balanced_kmeans(x, centres, 0.05)
+    assert adjusted_rand_score(truth, labels) < 0.7
+    assert adjusted_rand_score(truth, found) > 0.9
+    torch.testing.assert_close(balanced.norm(dim=1), torch.ones(3))
+
+
+def test_balanced_ends_at_one_place_from_many_starts():
+    x, _ = blobs(6, 50, spread=0.3)
+    starts = [spherical_kmeans(x, 6, seed=seed, restarts=1, iterations=1)[0] for seed in range(6)]
+    first, *others = [balanced_kmeans(x, start, 0.05)[1] for start in starts]
+    assert [adjusted_rand_score(first, other) for other in others] == [1] * 5
+    plain = [spherical_kmeans(x, 6, seed=seed, restarts=1)[1] for seed in range(6)]
+    assert min(adjusted_rand_score(plain[0], other) for other in plain[1:]) < 1
+
+
+def test_balanced_where_points_are_few_or_equal():
+    x = normalize(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), dim=1)
+    _, labels = balanced_kmeans(x, x, 0.01)
+    assert labels.tolist() == [0, 1, 2, 3, 4]
+    centres, _ = balanced_kmeans(torch.ones(8, 3), torch.eye(3), 0.05)
+    assert torch.isfinite(centres).all()

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.network.embed import embed
+from concurl.objective.sinkhorn import sinkhorn
 from concurl.training.trainer import Trainer
 from ranks import pictures
 
@@ -77,6 +78,15 @@ def test_prototypes_begin_as_the_means_of_the_targets_clusters(config):
     assert (C - means("online")).abs().max() > 1e-3
     model, *_ = as_clustering_began(config.replace(prototype_init="random"))
     assert torch.equal(model.prototypes, drawn)
+
+
+def test_balanced_prototypes_begin_as_the_means_that_the_targets_codes_weigh(config):
+    model, *_ = as_clustering_began(config.replace(prototype_init="balanced"))
+    z, C = unit_z(model, "target"), model.prototypes.detach()
+    q, _ = sinkhorn(z @ C.t(), config.epsilon, 10)
+    torch.testing.assert_close(C, normalize(q.t() @ z, dim=1), atol=1e-2, rtol=0)
+    plain = as_clustering_began(config)[0].prototypes.detach()
+    assert (C - plain).abs().max() > 2e-2
 
 
 @pytest.mark.parametrize("branch", OTHER)

@@ -135,7 +135,9 @@ def _branch(given: argparse.Namespace) -> int:
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
     if not config.same_features(before):
-        raise UserError(f"--cluster-lr: the learning rate of {origin} has one course from start to end, none for clusters")
+        raise UserError(
+            f"--cluster-lr: the learning rate of {origin} has one course from start to end, none for clusters"
+        )
     runfolder.features(origin, before)  # there are some
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")

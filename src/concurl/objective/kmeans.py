@@ -1,10 +1,12 @@
-"""Spherical k-means on the device: sets the prototypes, and clusters the BYOL baseline's embeddings."""
+"""Spherical k-means on the device, plain and balanced: sets the prototypes, and clusters the BYOL baseline's embeddings."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from concurl.objective.sinkhorn import sinkhorn
 
 
 @torch.no_grad()
@@ -27,6 +29,25 @@ def spherical_kmeans(
             best = objective, centres, labels
     assert best is not None
     return best[1], best[2]
+
+
+@torch.no_grad()
+def balanced_kmeans(
+    x: Tensor, centres: Tensor, epsilon: float, *, rounds: int = 100, iterations: int = 10
+) -> tuple[Tensor, Tensor]:
+    """k-means for clusters of equal size: unit centres (K, dim) and labels (N,) of unit vectors x (N, dim).
+
+    The codes of eq. 4 and the means they weigh, in turns, from `centres` (K, dim) on. Plain k-means lets a wide cluster take
+    what belongs to a narrow one, and ends where its start leads; balanced, many starts lead to one end.
+    """
+    x, previous = normalize(x.float(), dim=1), None
+    for _ in range(rounds):
+        q, _ = sinkhorn(x @ centres.t(), epsilon, iterations)
+        labels = q.argmax(1)
+        if previous is not None and bool((labels == previous).all()):
+            break
+        previous, centres = labels, normalize(q.t() @ x, dim=1)
+    return centres, labels
 
 
 def _plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from concurl.config import Config
@@ -20,7 +20,7 @@ from concurl.data.fingerprint import fingerprint
 from concurl.errors import RunError, UserError
 from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
-from concurl.objective.kmeans import spherical_kmeans
+from concurl.objective.kmeans import balanced_kmeans, spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
 from concurl.training.accumulate import AccumulatedStep, count_parts
@@ -161,7 +161,7 @@ class Trainer:
         if c.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
             for branch in (self.model.online, self.model.target):
                 branch.cluster_head.load_state_dict(branch.projector.state_dict())
-        if c.prototype_init == "kmeans" or c.queue_size:
+        if c.prototype_init != "random" or c.queue_size:
             if self.world.leads:
                 self._place_prototypes()
             self.world.broadcast(self.model.prototypes.data, self.queue.entries)
@@ -172,13 +172,19 @@ class Trainer:
         c = self.config
         ids = sample(c.seed, self.n_images, START_IMAGES).numpy()
         online, target = self.monitor.embeddings(self.model, ids)
-        if c.prototype_init == "kmeans":
+        if c.prototype_init != "random":
             centres, labels = spherical_kmeans(target.z, c.n_clusters, seed=c.seed)
+            self._tell_scores("k-means", ids, labels)
+            if c.prototype_init == "balanced":
+                centres, labels = balanced_kmeans(target.z, centres, c.epsilon)
+                self._tell_scores("balanced k-means", ids, labels)
             self.model.prototypes.copy_(centres)
-            if self.monitor.judge is not None:
-                found = self.monitor.judge(ids, labels.cpu().numpy())
-                log.info("k-means where clustering begins: %s", ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
         self.queue.fill(normalize(online.z if c.codes_from == "online" else target.z, dim=1))
+
+    def _tell_scores(self, what: str, ids: NDArray[np.int64], labels: Tensor) -> None:
+        if self.monitor.judge is not None:
+            found = self.monitor.judge(ids, labels.cpu().numpy())
+            log.info("%s where clustering begins: %s", what, ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
 
     def _row(self, epoch: int) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""
