@@ -24,8 +24,8 @@ NOTES = {
     "cifar10": """\
 One seed, and every variant that finished is listed. The runs named views24 have `modern`'s default views of 24 px and were
 made by their commands, in which the size of the views was still an option of another name; k-means where their
-clustering begins, on 50,000 of the images: 0.838 / 0.735 / 0.700 after 300 epochs and 6.8 minutes, 0.862 / 0.796 / 0.735 after 850
-epochs and 18 minutes. The two of 1000 epochs show what too high a second course does to features trained so long
+clustering begins, on 50,000 of the images: 0.838 / 0.735 / 0.700 after 300 epochs and 6.8 minutes, 0.862 / 0.796 / 0.735 after
+850 epochs and 18 minutes. The two of 1000 epochs show what too high a second course does to features trained so long
 (log.md, which also has what came of it). The others have views of 32 px
 (`--view-scale 1`). Of those concurl-220 was run by its command; for the other three BYOL was trained once and clustered
 from twice by a script.

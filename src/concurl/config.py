@@ -66,8 +66,8 @@ class Config:
     cluster_ramp: float = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
-    """[C] Start of the prototypes: random, or by k-means on the target's z when clustering begins; balanced: with clusters
-    of equal size, as the codes have them."""
+    """[C] Start of the prototypes. kmeans: by k-means on the target's z when clustering begins; balanced: by a k-means whose
+    clusters have equal size, as the codes have them. The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
@@ -75,7 +75,7 @@ class Config:
     encoder: EncoderName | None = "resnet34"
     """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny a two-stage one. None: from image size and device."""
     stem: Literal["large", "small"] | None = None
-    """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size."""
+    """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size and device."""
     projector_hidden: int | None = 4096
     """[g_theta, h_theta] Hidden width of projector and predictor. None: 4096 on a GPU, 512 on a CPU."""
     projector_dim: int = 256
@@ -93,10 +93,10 @@ class Config:
     image_size: int | None = None
     """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
     view_scale: float | None = 1.0
-    """Side of the views that are trained on, as a share of image_size. The paper: 1. None: from the preset."""
+    """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None
     """Which augmentations the domain allows. natural: the paper's; small: no blur, as usual at 32 px; gray: small
-    rotations, no flip, no colour; free: any orientation; none: no augmentation. None: from the images."""
+    turns and shifts, no flip, colours stay; free: any orientation; none: no augmentation. None: from the images."""
     crop_min: float | None = None
     """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
     blur_kernel: int | None = None
@@ -110,7 +110,7 @@ class Config:
 
     # ---- the optimisation -------------------------------------------------------------------------------
     epochs: int | None = 500
-    """Passes over the images. None: from the number of images."""
+    """Passes over the images. None: from the number of images and the device."""
     batch_size: int | None = 256
     """[B] Images per step. None: from the number of images."""
     micro_batch: int | None = None
@@ -131,8 +131,8 @@ class Config:
     warmup: float = 0.0
     """Share of training over which the learning rate rises linearly from 0."""
     cluster_lr: float | None = None
-    """If set, learning rate and tau_b end their course where clustering begins and run through it a second time from
-    there, at this factor of the learning rate."""
+    """Factor on the learning rate once clustering has begun. If set, learning rate and tau_b end their course there, and run
+    through it a second time. None: one course."""
     seed: int = 0
     """Seed of everything random: weights, transformations, order, views."""
 
@@ -145,7 +145,7 @@ class Config:
     """On a GPU: the same kernels in every process, so that a seed gives the same run. Without: the fastest kernels, by a
     race at the start; some 6% faster, and no two runs alike."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, in long runs."""
+    """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, from 2,000 steps."""
     checkpoint_minutes: float = 10.0
     """Longest time between two checkpoints."""
     checkpoint_epochs: int | None = None

@@ -58,11 +58,12 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     embeddings_ : (N, dim) unit cluster embeddings.
     config_ : the Config with all choices made.
     history_ : one dict per epoch, the rows of metrics.jsonl.
+    cluster_centers_ : (K, dim) unit prototypes.
     names_ : the files (or indices) that the labels belong to, in order.
     skipped_ : the files that were left out, with reasons.
 
-    Rows come as the images were given: a folder's by name, a list's in its own order. A copy has a row like any
-    other, though training sees each content once, and always in the same order.
+    Rows come as the images were given: a folder's by name, a list's in its own order. A copied file has a row like any
+    other, though training sees each content once, and always in the same order. An array is taken as it is.
 
     Examples
     --------

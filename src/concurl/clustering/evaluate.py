@@ -65,7 +65,7 @@ def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> 
     rows = [*extra, *found.items()]
     width = max(len(name) for name, _ in rows)
     lines = [f"{'':{width}}     ACC     NMI     ARI"]
-    lines += [f"{name:{width}}   {s['acc']:.3f}   {s['nmi']:.3f}   {s['ari']:.3f}" for name, s in rows]
+    lines += [f"{name:{width}}{s['acc']:8.3f}{s['nmi']:8.3f}{s['ari']:8.3f}" for name, s in rows]
     return "\n".join(lines)
 
 

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out."""
+    """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out.
+
+    What a default of None means is said beside each option; give it as none, as in --tau-b-end none.
+    """
     parser = Parser(prog="concurl fit", description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
         "source",
@@ -77,7 +80,7 @@ def main(argv: list[str]) -> int:
         dest="origin",
         type=Path,
         metavar="RUN",
-        help="go on from where clustering began in RUN, with other clusters: -k, --beta, --gamma, --tau, ...",
+        help="go on from where clustering began in RUN, with other clusters: -k, --cluster-lr, --beta, --gamma, ...",
     )
     add_moved(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
