@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch import nn
 
 from concurl.config import Config
-from concurl.data.batches import epoch_order, sample
+from concurl.data.batches import epoch_order
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
 from concurl.errors import RunError, UserError
 from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
-from concurl.objective.kmeans import balanced_kmeans, spherical_kmeans
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
 from concurl.training.accumulate import AccumulatedStep, count_parts
 from concurl.training.batchnorm import synchronise
+from concurl.training.beginning import start_clustering
 from concurl.training.checkpoint import load_newest, save_checkpoint
 from concurl.training.device import Arithmetic
 from concurl.training.distributed import World
@@ -44,7 +43,6 @@ from concurl.views.views import Views
 
 log = logging.getLogger("concurl")
 
-START_IMAGES = 50_000  # as many as k-means looks at when clustering begins
 CHECKPOINTS, FEATURES = "checkpoints", "features"  # a run's last states, and the one in which clustering began
 
 
@@ -128,7 +126,7 @@ class Trainer:
         for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._keep_features()
-                self._start_clustering()
+                start_clustering(c, self.model, self.queue, self.monitor, self.world)
             clustering = self.step >= self.schedule.cluster_step
             losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
             self.totals += losses
@@ -153,38 +151,6 @@ class Trainer:
         if self.step > 0:
             self.finite.check(self.step, self.model.parameters())
             self.save(FEATURES)
-
-    @torch.no_grad()
-    def _start_clustering(self) -> None:
-        """Head, prototypes and queue as the config wants them to begin."""
-        c = self.config
-        if c.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
-            for branch in (self.model.online, self.model.target):
-                branch.cluster_head.load_state_dict(branch.projector.state_dict())
-        if c.prototype_init != "random" or c.queue_size:
-            if self.world.leads:
-                self._place_prototypes()
-            self.world.broadcast(self.model.prototypes.data, self.queue.entries)
-
-    @torch.no_grad()
-    def _place_prototypes(self) -> None:
-        """Prototypes by k-means, and a queue of the embeddings that k-means saw."""
-        c = self.config
-        ids = sample(c.seed, self.n_images, START_IMAGES).numpy()
-        online, target = self.monitor.embeddings(self.model, ids)
-        if c.prototype_init != "random":
-            centres, labels = spherical_kmeans(target.z, c.n_clusters, seed=c.seed)
-            self._tell_scores("k-means", ids, labels)
-            if c.prototype_init == "balanced":
-                centres, labels = balanced_kmeans(target.z, centres, c.epsilon)
-                self._tell_scores("balanced k-means", ids, labels)
-            self.model.prototypes.copy_(centres)
-        self.queue.fill(normalize(online.z if c.codes_from == "online" else target.z, dim=1))
-
-    def _tell_scores(self, what: str, ids: NDArray[np.int64], labels: Tensor) -> None:
-        if self.monitor.judge is not None:
-            found = self.monitor.judge(ids, labels.cpu().numpy())
-            log.info("%s where clustering begins: %s", what, ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
 
     def _row(self, epoch: int) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""

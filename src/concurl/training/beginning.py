@@ -1,0 +1,56 @@
+"""How clustering begins: the cluster head, the prototypes and the queue, from what BYOL has learned by then."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from concurl.config import Config
+from concurl.data.batches import sample
+from concurl.network.model import Model
+from concurl.objective.kmeans import balanced_kmeans, spherical_kmeans
+from concurl.objective.queue import EmbeddingQueue
+from concurl.training.distributed import World
+from concurl.training.monitor import Monitor
+
+log = logging.getLogger("concurl")
+
+IMAGES = 50_000  # as many as k-means looks at
+
+
+@torch.no_grad()
+def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor, world: World) -> None:
+    """Head, prototypes and queue as the config wants them to begin; the same on all ranks."""
+    if config.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
+        for branch in (model.online, model.target):
+            branch.cluster_head.load_state_dict(branch.projector.state_dict())
+    if config.prototype_init != "random" or config.queue_size:
+        if world.leads:
+            _place_prototypes(config, model, queue, monitor)
+        world.broadcast(model.prototypes.data, queue.entries)
+
+
+def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
+    """Prototypes by k-means, and a queue of the embeddings that k-means saw."""
+    ids = sample(config.seed, len(monitor.images), IMAGES).numpy()
+    online, target = monitor.embeddings(model, ids)
+    if config.prototype_init != "random":
+        centres, labels = spherical_kmeans(target.z, config.n_clusters, seed=config.seed)
+        _tell("k-means", monitor, ids, labels)
+        if config.prototype_init == "balanced":
+            centres, labels = balanced_kmeans(target.z, centres, config.epsilon)
+            _tell("balanced k-means", monitor, ids, labels)
+        model.prototypes.copy_(centres)
+    queue.fill(normalize(online.z if config.codes_from == "online" else target.z, dim=1))
+
+
+def _tell(what: str, monitor: Monitor, ids: NDArray[np.int64], labels: Tensor) -> None:
+    """How good the clusters are that it starts with, where labels are there to say it."""
+    if monitor.judge is not None:
+        found = monitor.judge(ids, labels.cpu().numpy())
+        log.info("%s where clustering begins: %s", what, ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
