@@ -8,6 +8,9 @@ from torch.nn.functional import normalize
 
 from concurl.objective.sinkhorn import sinkhorn
 
+MOST_HALVINGS = 8  # of epsilon, in balanced k-means
+APART = 0.1  # of the distance that plain k-means leaves between two centres: nearer ones have become one
+
 
 @torch.no_grad()
 def spherical_kmeans(
@@ -32,22 +35,36 @@ def spherical_kmeans(
 
 
 @torch.no_grad()
-def balanced_kmeans(
-    x: Tensor, centres: Tensor, epsilon: float, *, rounds: int = 100, iterations: int = 10
-) -> tuple[Tensor, Tensor]:
+def balanced_kmeans(x: Tensor, centres: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """k-means for clusters of equal size: unit centres (K, dim) and labels (N,) of unit vectors x (N, dim).
 
     The codes of eq. 4 and the means they weigh, in turns, from `centres` (K, dim) on. Plain k-means lets a wide cluster take
     what belongs to a narrow one, and ends where its start leads; balanced, many starts lead to one end.
     """
-    x, previous = normalize(x.float(), dim=1), None
-    for _ in range(rounds):
-        q, _ = sinkhorn(x @ centres.t(), epsilon, iterations)
+    x = normalize(x.float(), dim=1)
+    for halvings in range(MOST_HALVINGS + 1):
+        found, labels = _codes_and_means(x, centres, epsilon / 2**halvings)
+        # Where x is loose for this epsilon, a point's codes are nearly alike and centres run together.
+        if _closest(found) >= APART * _closest(centres):
+            break
+    return found, labels
+
+
+def _codes_and_means(x: Tensor, centres: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    previous: Tensor | None = None
+    for _ in range(100):
+        q, _ = sinkhorn(x @ centres.t(), epsilon, 10)
         labels = q.argmax(1)
         if previous is not None and bool((labels == previous).all()):
             break
         previous, centres = labels, normalize(q.t() @ x, dim=1)
     return centres, labels
+
+
+def _closest(centres: Tensor) -> float:
+    """1 - cos of the two centres nearest to each other."""
+    similarity = centres @ centres.t()
+    return float(1 - similarity.fill_diagonal_(-1).max())
 
 
 def _plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
