@@ -169,6 +169,7 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
                 run.tell(
                     [f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"]
                 )
+            _tell_files(opened, folder)
             run.tell(chosen)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
@@ -220,6 +221,18 @@ def _train(
     if world.leads:
         result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
         _finish(folder, opened, result, not given.no_report)
+
+
+def _tell_files(opened: Opened, folder: Path) -> None:
+    """What the audit says, as most people go without it: that files were left out, or pages, is nothing to find out late."""
+    from concurl.data.audit import Summary
+
+    if "statuses" not in opened.images.facts:
+        return  # a benchmark in its own format
+    for line in str(Summary.of(opened.images.facts)).splitlines():
+        log.info("%s", line)
+    if opened.images.skipped:
+        log.info("what was left out, and why, is in %s", folder / "skipped.csv")
 
 
 def restarted() -> bool:

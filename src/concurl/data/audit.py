@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,12 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     oddities: Counter[str] = field(default_factory=Counter)  # among those that are ok
     formats: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Summary:
+        """What an ImageSet's facts keep of it."""
+        statuses, oddities, formats = (Counter(facts[name]) for name in ("statuses", "oddities", "formats"))
+        return cls(facts["files"], facts["bytes"], statuses, oddities, formats)
 
     def add(self, row: Row) -> None:
         self.files += 1
