@@ -47,6 +47,14 @@ def test_names_that_are_no_unicode(tmp_path):
     assert read_labels(written(tmp_path, b"path,label\n\xff.png,x\n"), [name])[1] == ["x"]
 
 
+def test_an_umlaut_is_one_however_it_is_written(tmp_path):
+    labels, classes = read_labels(
+        written(tmp_path, "path,label\nPr\u00e4parat.tif,x\nUbersicht.tif,y\nx\n"), ["Pra\u0308parat.tif"]
+    )
+    assert labels.tolist() == [0]
+    assert classes == ["x"]
+
+
 @pytest.mark.parametrize("rest", ["", "b/c.png,\n", "b/c.png\n", "a.png,dog\n"])
 def test_some_labels_are_enough(tmp_path, rest):
     labels, classes = read_labels(written(tmp_path, f"path,label\nd.png,cat\na.png,dog\n{rest}"), NAMES)
