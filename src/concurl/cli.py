@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import select
 import sys
@@ -52,6 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     full or failing disk; 130 or 143 for SIGINT or SIGTERM; 141 where nobody reads the output any more.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: the last word on a day's work names a folder
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(OVERVIEW)
         return 0 if arguments else 2

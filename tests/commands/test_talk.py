@@ -137,3 +137,12 @@ def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest
         assert "1 first of several pages" in odd
         assert where.endswith("run/skipped.csv")
         assert "chose preset = small: images are 16 px (where nothing stands upright" in said
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("ascii", "März"), ("utf-8", os.fsdecode(b"M\xe4rz"))])
+def test_a_name_that_the_terminal_cannot_show_is_no_error(photos: Path, encoding: str, name: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "concurl", "pack", str(photos), "-o", name, "--quiet"]
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"24 images packed: M\\")
