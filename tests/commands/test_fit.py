@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, rows, tree_hash
+from small_run import TINY, fit, rows, tree_hash
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
@@ -130,3 +130,16 @@ def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path
     assert Path("again.csv").read_bytes() == first
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
     assert Path("run/assignments.csv").read_bytes() == first
+
+
+def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurl.commands.fit.write_report", interrupted)
+    with_page = [word for word in TINY if word != "--no-report"]
+    assert main(["fit", str(photos), "-k", "3", "-o", "run", *with_page]) == 130
+    assert "the run is finished but for its page; for that: concurl report run" in capsys.readouterr().err
+    assert len(rows("run/assignments.csv")) == 24

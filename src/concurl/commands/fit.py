@@ -244,7 +244,11 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
     from concurl.clustering.evaluate import table
 
     if report:
-        write_report(folder, opened)
+        try:
+            write_report(folder, opened)
+        except KeyboardInterrupt:
+            log.warning("the run is finished but for its page; for that: concurl report %s", folder)
+            raise
     if result.scores is not None:
         print(table(result.scores))
     config, labels = result.trained.config, result.assignment.labels

@@ -57,10 +57,17 @@ def export_folders(
             if error.errno in FULL:
                 target.unlink(missing_ok=True)  # half a picture
                 raise disk_full(target, (root / row["path"]).stat().st_size) from error
+            _remove_empty(target.parent, output)  # the next try is to find it empty
             other = "another folder with -o" if how == "copy" else "--folders copy"
             raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
         counts[folder] += 1
     return dict(counts)
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    while folder != top and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _folder(cluster: str, named: dict[str, str]) -> str:
