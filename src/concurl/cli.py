@@ -55,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: the last word on a day's work names a folder
+    if arguments[:1] == ["help"] and arguments[1:2]:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(OVERVIEW)
         return 0 if arguments else 2

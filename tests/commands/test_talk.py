@@ -56,6 +56,16 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
 
 
+def test_help_on_a_verb_is_the_verbs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for argv in (["help", "audit"], ["audit", "--help"]):
+        with pytest.raises(SystemExit) as exit:
+            main(argv)
+        assert exit.value.code == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+
+
 def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurl.commands.talk import speak
     from concurl.progress import stages

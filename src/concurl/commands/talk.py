@@ -104,6 +104,8 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
+    if source is not None and output.exists() and os.path.exists(source) and os.path.samefile(output, source):
+        raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
     _check_writable(output)
     _check_outside(output, source)
 
