@@ -74,7 +74,11 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
         ("path,label\n", "columns path and label"),
         ("file,label\na.png,1\n", "columns path and label"),
         ("path,class\na.png,1\n", "columns path and label"),
-        ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
+        (
+            "path,label\nx.png,1\ny.png,2\n",
+            "none of its 2 paths is in the run (it has, for example, 'x.png', the run 'a.png')",
+        ),
+        (b"path,label\n\xe4.png,1\n", "save it as csv in UTF-8"),
         ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),

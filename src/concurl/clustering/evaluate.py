@@ -103,8 +103,10 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
         raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
+        first, ours = next(iter(given)), next(iter(names), "")
+        saved = "" if first.isprintable() else "; save it as csv in UTF-8"  # not the code page that Excel prefers
         raise UserError(
-            f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {next(iter(names), '')!r})"
+            f"{path}: none of its {len(given)} paths is in the run (it has, for example, {first!r}, the run {ours!r}){saved}"
         )
     index = {name: i for i, name in enumerate(classes)}
     labels = np.array([index[given[name]] if name in given else -1 for name in names], dtype=np.int64)
