@@ -83,6 +83,18 @@ def test_what_a_camera_leaves_in_16_bits_is_not_black(greatest: int, bits: int) 
     assert (decode_picture(Image.fromarray(values), 64)[0] == expected).all()
 
 
+def test_what_a_colour_camera_leaves_in_16_bits_is_not_black() -> None:
+    values = np.linspace(0, 4095, 4096).astype(np.uint16).reshape(64, 64)
+    samples = np.stack([values, values[::-1], values.T], -1)
+    found = decode(png(samples, 16, 2), 64)
+    assert np.abs(found.pixels.transpose(1, 2, 0) - samples * (255 / 4095)).max() <= 17  # Pillow leaves 16 levels
+    assert found.oddities == ("12-bit",)
+    dim = Image.fromarray((samples >> 8).astype(np.uint8))  # as dark, and eight bits by right
+    assert (decode_picture(dim, 64) == np.asarray(dim).transpose(2, 0, 1)).all()
+    assert (decode(encoded(dim, "PNG"), 64).pixels == np.asarray(dim).transpose(2, 0, 1)).all()
+    assert not decode(png(np.zeros_like(samples), 16, 2), 64).pixels.any()
+
+
 def test_white_is_zero_in_16_bits() -> None:
     found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, photometric=0), 256)
     assert (gray(found) == 255 - np.round(RAMP / 257)).all()

@@ -1,7 +1,7 @@
 """Bytes -> RGB uint8: modes, bit depth, alpha, EXIF orientation.
 
 Whatever the file holds becomes what a viewer would show, with one exception: colour profiles are not applied.
-Gray samples of 16 bits are scaled by the depth that they use (Pillow's own conversion clips them to white, and what
+Samples of 16 bits are scaled by the depth that they use (Pillow's own conversion clips them to white, and what
 a camera of 12 bits leaves in 16 would be all but black). Signed, 32-bit and floating samples have no known range: they
 are stretched from the image's least value to its greatest. Of several frames or pages the first is taken. `oddities`
 says all this.
@@ -82,7 +82,7 @@ def decode(data: bytes, size: int, *, background: Colour = WHITE) -> Decoded:
 
 def decode_picture(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """One that Pillow has opened or made, as its file would be decoded."""
-    depth = _depth(image) if isinstance(image, ImageFile) else 16  # of the modes that have more than eight bits
+    depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
     try:
         return _shown(image, _used(image, depth), size, WHITE)
     except Exception as error:
@@ -154,9 +154,13 @@ def _depth(image: ImageFile) -> int:
 
 def _used(image: Image.Image, depth: int) -> int:
     """Bits per sample that hold the greatest one: a file of 16 has room for cameras of 12, and does not say so."""
-    if depth != 16 or not image.mode.startswith("I;16"):
+    if depth != 16 or not (image.mode.startswith("I;16") or (image.mode == "RGB" and not _has_alpha(image))):
         return depth
     greatest = int(np.asarray(image).max())
+    if image.mode == "RGB":
+        greatest = (
+            greatest << 8 or 2**16 - 1
+        )  # Pillow keeps the upper byte only; where that is 0, nothing is left to scale
     return next((bits for bits in _DEPTHS if greatest < 2**bits), depth)
 
 
@@ -177,6 +181,8 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
         return _stretched(image)
     if _has_alpha(image):
         return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    if image.mode == "RGB" and 8 < depth < 16:
+        return image.point([min(255, round(upper * 255 / (2 ** (depth - 8) - 1))) for upper in range(256)] * 3)
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
