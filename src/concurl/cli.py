@@ -10,7 +10,7 @@ import select
 import sys
 
 from concurl import __version__
-from concurl.errors import RunError, UserError, one_line
+from concurl.errors import RunError, UserError, call, one_line
 from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
@@ -104,7 +104,8 @@ def _unread() -> bool:
 
 def _meant(word: str) -> str:
     if os.path.exists(word):
-        return f"; did you mean concurl fit {word} -k 10 -o runs/{os.path.basename(os.path.abspath(word))}?"
+        run = f"runs/{os.path.basename(os.path.abspath(word))}"
+        return f"; did you mean {call('fit', word, '-k', 10, '-o', run)}?"
     if word.startswith("-"):
         return "; the verb comes first"
     near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower(), "")]

@@ -22,7 +22,7 @@ from concurl.commands.talk import (
     write_report,
 )
 from concurl.config import LATE
-from concurl.errors import UserError, no_such
+from concurl.errors import UserError, call, no_such
 from concurl.options import Parser, add_config_options, given_config
 from concurl.recipes import RECIPES, recipe
 
@@ -247,7 +247,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         try:
             write_report(folder, opened)
         except KeyboardInterrupt:
-            log.warning("the run is finished but for its page; for that: concurl report %s", folder)
+            log.warning("the run is finished but for its page; for that: %s", call("report", folder))
             raise
     if result.scores is not None:
         print(table(result.scores))

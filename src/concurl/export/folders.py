@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from concurl.data.aside import FULL, disk_full
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 
 UNSURE_FOLDER = "unsure"
 
@@ -88,7 +88,7 @@ def _root(run: Path) -> Path:
 def _rows(run: Path) -> list[dict[str, str]]:
     path = run / "assignments.csv"
     if not path.exists():
-        raise UserError(f"{path} is missing: the run is not finished; go on with concurl fit --resume -o {run}")
+        raise UserError(f"{path} is missing: the run is not finished; go on with {call('fit', '--resume', '-o', run)}")
     try:
         with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
