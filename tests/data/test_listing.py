@@ -96,7 +96,7 @@ def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
     found = list_source(photos)
     assert names(found) == ["a.png", "dangling.png", "elsewhere/d.png", "link.png", "pipe.png", "sub/c.png"]
     assert {entry.text: entry.fault for entry in found if entry.fault} == {
-        "dangling.png": "No such file or directory",
+        "dangling.png": "a link to nothing",
         "pipe.png": "not a regular file",
     }
 
