@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import select
 import sys
 
 from concurl import __version__
-from concurl.errors import RunError, UserError, one_line
+from concurl.errors import RunError, UserError, call, one_line
 from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
@@ -52,6 +53,10 @@ def main(argv: list[str] | None = None) -> int:
     full or failing disk; 130 or 143 for SIGINT or SIGTERM; 141 where nobody reads the output any more.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: the last word on a day's work names a folder
+    if arguments[:1] == ["help"] and arguments[1:2]:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(OVERVIEW)
         return 0 if arguments else 2
@@ -99,7 +104,8 @@ def _unread() -> bool:
 
 def _meant(word: str) -> str:
     if os.path.exists(word):
-        return f"; did you mean concurl fit {word} -k 10 -o runs/{os.path.basename(os.path.abspath(word))}?"
+        run = f"runs/{os.path.basename(os.path.abspath(word))}"
+        return f"; did you mean {call('fit', word, '-k', 10, '-o', run)}?"
     if word.startswith("-"):
         return "; the verb comes first"
     near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower(), "")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from pathlib import Path
 
 
@@ -28,6 +29,11 @@ def no_such(path: str | Path) -> UserError:
         near = []
     hint = f"did you mean {os.path.join(head, near[0])}?" if near else "check the path"
     return UserError(f"{path}: no such file or folder; {hint}")
+
+
+def call(*words: object) -> str:
+    """A call of ours that can be pasted into a shell: a folder's name may hold spaces."""
+    return shlex.join(["concurl", *map(str, words)])
 
 
 def one_line(message: object) -> str:

@@ -23,6 +23,9 @@ class Parser(argparse.ArgumentParser):
         self.example = f"{self.prog} {example}".rstrip()  # the usual call
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
+        for before, word in zip([self.prog, *argv], argv, strict=False):
+            if not word or re.fullmatch("--[^=]+=", word):  # taken as a path it would be the current folder
+                self.error(f"nothing stands behind {word or before}; is a variable of the shell not set?")
         known, rest = self.parse_known_args(argv)
         if rest:
             word = rest[0].split("=")[0]

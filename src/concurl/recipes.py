@@ -184,7 +184,8 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     assert size is not None
     choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"images are {size} px")
     gray = facts.gray and size <= 32
-    reason = "small images without colour" if gray else f"images are {size} px"
+    upright = f"images are {size} px (where nothing stands upright, as under a microscope, take --preset free)"
+    reason = "small images without colour" if gray else upright
     choose("preset", "gray" if gray else "small" if size <= 64 else "natural", reason)
     # A crop enlarges what it shows. At three quarters of the side things have about the size they have in the whole image,
     # which is what will be labelled, and a step costs half.

@@ -24,7 +24,7 @@ import concurl
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 from concurl.network.model import Model
 from concurl.network.trained import FILES as MODEL_FILES
 from concurl.training.checkpoint import checkpoints, load_newest
@@ -169,7 +169,7 @@ def features(folder: Path, config: Config) -> dict[str, Tensor]:
     elif config.cluster_start == 0 or config.alpha == 0:
         why = "clustering began with the first step (see --cluster-start)"
     elif not (folder / MODEL).is_dir():
-        why = f"clustering has not begun yet; go on with it first: concurl fit --resume -o {folder}"
+        why = f"clustering has not begun yet; go on with it first: {call('fit', '--resume', '-o', folder)}"
     else:
         why = f"{folder / FEATURES} is not there; bring it back, or train anew"
     raise UserError(f"{folder} has no sound features to go on from: {why}")

@@ -47,6 +47,14 @@ def test_names_that_are_no_unicode(tmp_path):
     assert read_labels(written(tmp_path, b"path,label\n\xff.png,x\n"), [name])[1] == ["x"]
 
 
+def test_an_umlaut_is_one_however_it_is_written(tmp_path):
+    labels, classes = read_labels(
+        written(tmp_path, "path,label\nPr\u00e4parat.tif,x\nUbersicht.tif,y\nx\n"), ["Pra\u0308parat.tif"]
+    )
+    assert labels.tolist() == [0]
+    assert classes == ["x"]
+
+
 @pytest.mark.parametrize("rest", ["", "b/c.png,\n", "b/c.png\n", "a.png,dog\n"])
 def test_some_labels_are_enough(tmp_path, rest):
     labels, classes = read_labels(written(tmp_path, f"path,label\nd.png,cat\na.png,dog\n{rest}"), NAMES)
@@ -66,7 +74,11 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
         ("path,label\n", "columns path and label"),
         ("file,label\na.png,1\n", "columns path and label"),
         ("path,class\na.png,1\n", "columns path and label"),
-        ("path,label\nx.png,1\ny.png,2\n", "none of its 2 paths is in the run (the run has, for example, 'a.png')"),
+        (
+            "path,label\nx.png,1\ny.png,2\n",
+            "none of its 2 paths is in the run (it has, for example, 'x.png', the run 'a.png')",
+        ),
+        (b"path,label\n\xe4.png,1\n", "save it as csv in UTF-8"),
         ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),

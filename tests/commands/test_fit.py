@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, rows, tree_hash
+from small_run import TINY, fit, rows, tree_hash
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
@@ -130,3 +132,44 @@ def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path
     assert Path("again.csv").read_bytes() == first
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
     assert Path("run/assignments.csv").read_bytes() == first
+
+
+def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with_page = [word for word in TINY if word != "--no-report"]
+    with monkeypatch.context() as patch:
+        patch.setattr("concurl.commands.fit.write_report", interrupted)
+        assert main(["fit", str(photos), "-k", "3", "-o", "my run", *with_page]) == 130
+    assert len(rows("my run/assignments.csv")) == 24
+    said = capsys.readouterr().err
+    (line,) = [line for line in said.splitlines() if line.startswith("the run is finished but for its page")]
+    assert main(shlex.split(line.partition("concurl ")[2])) == 0  # pasted as it stands
+    assert Path("my run/report.html").exists()
+
+
+def test_what_to_go_on_with_can_be_pasted(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurl.training.trainer import Trainer
+
+    save = Trainer.save
+
+    def interrupted(self: Trainer, *kind: str) -> None:
+        if self.step == 1:  # as from the keyboard: the step that comes next is the last
+            signal.raise_signal(signal.SIGINT)
+        save(self, *kind)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", interrupted)
+        assert main(["fit", str(photos), "-k", "3", "-o", "my run", *TINY, "--checkpoint-minutes", "0"]) == 130
+    stopped = capsys.readouterr().err.strip()
+    assert "go on with: concurl fit" in stopped
+    assert main(["report", "my run"]) == 2
+    unfinished = capsys.readouterr().err.strip()
+    pasted = {line.partition("concurl fit")[2] for line in (stopped, unfinished)}
+    (rest,) = pasted
+    assert main(["fit", *shlex.split(rest), "--quiet", "--no-report"]) == 0

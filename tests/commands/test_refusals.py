@@ -41,6 +41,28 @@ def test_wrong_values_are_named(
     assert not Path("run").exists()
 
 
+def test_a_shell_variable_that_is_not_set_does_not_mean_the_current_folder(
+    capsys: pytest.CaptureFixture[str], photos: Path
+) -> None:
+    before = tree_hash(Path())
+    for behind, *argv in (
+        ("-o", "fit", str(photos), "-k", "3", "-o", "", *TINY),
+        ("--output=", "fit", str(photos), "-k", "3", "--output=", *TINY),
+        ("concurl fit", "fit", "", "-k", "3", "-o", "run", *TINY),
+        ("concurl report", "report", ""),
+    ):
+        assert f"nothing stands behind {behind}; is a variable" in refused(capsys, *argv)
+    assert tree_hash(Path()) == before
+
+
+def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    Path("list.csv").write_text("path\nphotos/00.png\n")
+    before = tree_hash(Path())
+    assert "-o list.csv is what names the images" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
+    assert "-o list.csv is what" in refused(capsys, "predict", "run", f"{os.curdir}/list.csv", "-o", "list.csv")
+    assert tree_hash(Path()) == before
+
+
 def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

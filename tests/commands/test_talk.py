@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from small_run import TINY, fit
 
 from concurl.cli import main
@@ -53,6 +54,16 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     assert text.count("(default:") >= len(fields(Config))
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
+
+
+def test_help_on_a_verb_is_the_verbs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for argv in (["help", "audit"], ["audit", "--help"]):
+        with pytest.raises(SystemExit) as exit:
+            main(argv)
+        assert exit.value.code == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
 
 
 def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +130,29 @@ def test_who_has_read_enough_hears_no_complaint(photos: Path) -> None:
         command = [sys.executable, "-m", "concurl", "audit", str(photos), "--quiet"]
         done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "notes.txt").write_text("40x")
+    (photos / "copy.png").write_bytes((photos / "00.png").read_bytes())
+    pages = [Image.effect_noise((16, 16), sigma) for sigma in (20, 40, 60)]
+    pages[0].save(photos / "stack.tif", save_all=True, append_images=pages[1:])
+    loud = [word for word in TINY if word not in ("--quiet", "--preset", "small")]
+    assert main(["fit", str(photos), "-k", "3", "-o", "run", *loud]) == 0
+    for said in (capsys.readouterr().err, Path("run/train.log").read_text()):
+        lines = said.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.endswith("bytes: 25 ok, 1 duplicate, 1 not an image"))
+        kinds, odd, where = lines[first + 1 : first + 4]
+        assert kinds.endswith("formats: 24 PNG, 1 TIFF")
+        assert "1 first of several pages" in odd
+        assert where.endswith("run/skipped.csv")
+        assert "chose preset = small: images are 16 px (where nothing stands upright" in said
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("ascii", "März"), ("utf-8", os.fsdecode(b"M\xe4rz"))])
+def test_a_name_that_the_terminal_cannot_show_is_no_error(photos: Path, encoding: str, name: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "concurl", "pack", str(photos), "-o", name, "--quiet"]
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"24 images packed: M\\")

@@ -105,6 +105,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
         "exif-rotated": 1,
     }
     assert "5 ok" in str(summary)
+    assert all(f"\n{status}, for example " in str(summary) for status in set(expected.values()) - {"ok"})
     assert done == [("audit", i + 1, len(expected)) for i in range(len(expected))]
 
 

@@ -96,7 +96,7 @@ def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
     found = list_source(photos)
     assert names(found) == ["a.png", "dangling.png", "elsewhere/d.png", "link.png", "pipe.png", "sub/c.png"]
     assert {entry.text: entry.fault for entry in found if entry.fault} == {
-        "dangling.png": "No such file or directory",
+        "dangling.png": "a link to nothing",
         "pipe.png": "not a regular file",
     }
 
@@ -159,7 +159,7 @@ def test_text_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(os.path.isfile(entry.path(found.root)) for entry in found[1:])
 
 
-@pytest.mark.parametrize("column", ["path", "file", "filename", "image", "Path"])
+@pytest.mark.parametrize("column", ["path", "file", "filename", "image", "Path", "image_path", "File Name"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     fill(tmp_path, ["a.png", "b, c.png"])
@@ -170,7 +170,13 @@ def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
 
 def test_csv_without_the_column(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("id,label\n1,2\n")
-    with pytest.raises(UserError, match=r"path or file or filename or image; found id, label"):
+    with pytest.raises(UserError, match=r"path or .*file or filename or image; found id, label"):
+        list_source(tmp_path / "table.csv")
+
+
+def test_csv_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("path\na.png\n", encoding="utf-16")
+    with pytest.raises(UserError, match=r"table\.csv: text in UTF-16; save it as csv in UTF-8"):
         list_source(tmp_path / "table.csv")
 
 

@@ -223,7 +223,7 @@ def test_a_full_disk(photos: Path) -> None:
 def test_a_disk_that_is_too_small_is_noticed_before(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
     monkeypatch.setattr(audit, "ordered_map", lambda *_, **__: pytest.fail("decoding began"))
-    with pytest.raises(RunError, match=r"it needs 64,512 bytes") as caught:
+    with pytest.raises(RunError, match=r"it needs 64,512 bytes; free some, or set XDG_CACHE_HOME") as caught:
         read(photos)
     assert caught.value.exit_code == 74
 
@@ -233,7 +233,7 @@ def test_a_cache_that_cannot_be_written(photos: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(UserError, match=r"cannot write .*Read-only file system; choose a folder"):
+    with pytest.raises(UserError, match=r"cannot write .*Read-only file system; set XDG_CACHE_HOME to a folder"):
         read(photos)
 
 

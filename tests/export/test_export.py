@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -71,6 +73,18 @@ def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no run"):
         export_folders(tmp_path, tmp_path / "out", how="copy")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_link_across_disks_leaves_the_folder_for_the_next_try(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UserError, match=r"Invalid cross-device link.*try --folders copy"):
+        export_folders(run, tmp_path / "out", how="hardlink")
+    assert sum(export_folders(run, tmp_path / "out", how="copy").values()) == 20
 
 
 def test_the_exported_program_labels_as_the_model_does(

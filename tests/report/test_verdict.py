@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from synthetic_run import make_run
 
+from concurl.config import Config
 from concurl.report.facts import RunFacts
 from concurl.report.verdict import judge, percent
 
@@ -103,6 +105,19 @@ def test_an_empty_and_a_tiny_cluster_are_reported(healthy: RunFacts) -> None:
 def test_equal_embeddings_are_a_collapse(healthy: RunFacts) -> None:
     z = np.tile(healthy.embeddings[:1], (180, 1))
     assert titles(dataclasses.replace(healthy, embeddings=z), "bad") == ["Embeddings collapsed"]
+
+
+def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:
+    """Options as the command line has them: nobody types learning_rate."""
+    equal = dataclasses.replace(healthy, embeddings=np.ones((180, 16)) / 4)
+    stuck, diverged = changed_epochs(healthy, l2=0.99 * math.log(6)), changed_epochs(healthy, l1=math.nan)
+    fields = {field.name for field in dataclasses.fields(Config)}
+    for facts in (equal, stuck, diverged):
+        (text,) = [check.text for check in judge(facts).checks if check.state == "bad"]
+        named = re.findall(r"--([a-z-]+)", text)
+        assert named
+        assert {name.replace("-", "_") for name in named} <= fields
+        assert not [name for name in fields if "_" in name and name in text]
 
 
 def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:

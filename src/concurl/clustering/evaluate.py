@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,17 +91,22 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
         raise UserError(
             f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
         )
+    # A Mac's disk and its spreadsheet may write one umlaut in two ways.
+    names = [unicodedata.normalize("NFC", name) for name in names]
     given: dict[str, str] = {}
     for row in rows:
-        if row["label"] and given.setdefault(row["path"], row["label"]) != row["label"]:
-            both = f"{given[row['path']]!r} and {row['label']!r}"
+        name = unicodedata.normalize("NFC", row["path"] or "")
+        if row["label"] and given.setdefault(name, row["label"]) != row["label"]:
+            both = f"{given[name]!r} and {row['label']!r}"
             raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
     if not given:
         raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
+        first, ours = next(iter(given)), next(iter(names), "")
+        saved = "" if first.isprintable() else "; save it as csv in UTF-8"  # not the code page that Excel prefers
         raise UserError(
-            f"{path}: none of its {len(given)} paths is in the run (the run has, for example, {next(iter(names), '')!r})"
+            f"{path}: none of its {len(given)} paths is in the run (it has, for example, {first!r}, the run {ours!r}){saved}"
         )
     index = {name: i for i, name in enumerate(classes)}
     labels = np.array([index[given[name]] if name in given else -1 for name in names], dtype=np.int64)

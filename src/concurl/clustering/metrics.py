@@ -35,6 +35,12 @@ def accuracy(truth: ArrayLike, clusters: ArrayLike) -> float:
     return float(table[rows, columns].sum() / table.sum())
 
 
+def chance(truth: Labels, clusters: ArrayLike) -> float:
+    """The ACC that the same clusters get from the same labels, shuffled: with few labels far more than one would think."""
+    rng = np.random.default_rng(0)
+    return float(np.mean([accuracy(rng.permutation(truth), clusters) for _ in range(5)]))
+
+
 def match_clusters(truth: Labels, clusters: Labels) -> dict[int, int]:
     """cluster -> class under the matching that ACC uses; clusters left over are absent."""
     table = contingency(truth, clusters)

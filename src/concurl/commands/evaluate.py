@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.assign import BRANCHES, assign
     from concurl.clustering.evaluate import evaluate as score
     from concurl.clustering.evaluate import partitions, read_labels, table
+    from concurl.clustering.metrics import chance
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
@@ -38,12 +39,15 @@ def main(argv: list[str]) -> int:
             f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
             f"of the images are enough)"
         )
-    known = int((labels >= 0).sum())
+    known = labels >= 0
     trained = run.model_of(given.run, given.device)
     assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
-    if known < len(labels):
-        print(f"over the {known:,} of {len(labels):,} images that have a label")
+    if not known.all():
+        print(
+            f"over the {known.sum():,} of {len(labels):,} images that have a label; dealt out by chance, they would reach an "
+            f"ACC of {chance(labels[known], assignment.labels[known]):.3f}"
+        )
     return 0

@@ -22,7 +22,7 @@ from concurl.commands.talk import (
     write_report,
 )
 from concurl.config import LATE
-from concurl.errors import UserError, no_such
+from concurl.errors import UserError, call, no_such
 from concurl.options import Parser, add_config_options, given_config
 from concurl.recipes import RECIPES, recipe
 
@@ -172,6 +172,7 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
                 run.tell(
                     [f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"]
                 )
+            _tell_files(opened, folder)
             run.tell(chosen)
             if len(opened.images) < FEW * config.n_clusters:
                 log.warning(
@@ -225,6 +226,18 @@ def _train(
         _finish(folder, opened, result, not given.no_report)
 
 
+def _tell_files(opened: Opened, folder: Path) -> None:
+    """What the audit says, as most people go without it: that files were left out, or pages, is nothing to find out late."""
+    from concurl.data.audit import Summary
+
+    if "statuses" not in opened.images.facts:
+        return  # a benchmark in its own format
+    for line in str(Summary.of(opened.images.facts)).splitlines():
+        log.info("%s", line)
+    if opened.images.skipped:
+        log.info("what was left out, and why, is in %s", folder / "skipped.csv")
+
+
 def restarted() -> bool:
     """Did torchrun start these processes anew, after one of the first ones had died?"""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
@@ -234,7 +247,11 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
     from concurl.clustering.evaluate import table
 
     if report:
-        write_report(folder, opened)
+        try:
+            write_report(folder, opened)
+        except KeyboardInterrupt:
+            log.warning("the run is finished but for its page; for that: %s", call("report", folder))
+            raise
     if result.scores is not None:
         print(table(result.scores))
     config, labels = result.trained.config, result.assignment.labels

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from concurl.commands.talk import check_file, check_folder, check_limit, check_run, speak
 from concurl.data.parts import Part
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import stages
 
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     from concurl.data.opened import open_source
 
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
-        raise UserError(f"the run comes first: concurl predict {given.source} {given.run} -o {given.output}")
+        raise UserError(f"the run comes first: {call('predict', given.source, given.run, '-o', given.output)}")
     check_run(given.run)
     trained = run.model_of(given.run, given.device)
     images = open_source(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import stages
 
@@ -59,7 +59,9 @@ def main(argv: list[str]) -> int:
     else:
         *coarser, k = standing_out(found)
         also = f" (and on coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
-        further = f" To have them: concurl fit --from {given.run} -k {k} -o OTHER" if config.clusters else ""
+        further = (
+            f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}" if config.clusters else ""
+        )
         print(f"Halves of the images agree on {k} groups{also}.{further}")
         if k == given.up_to:
             print("That is the largest K that was tried: there may be more, see --up-to.")

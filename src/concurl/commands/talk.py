@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.data.aside import cannot_write
-from concurl.errors import UserError, no_such
+from concurl.errors import UserError, call, no_such
 from concurl.options import Parser
 from concurl.progress import OneLine, stages
 
@@ -75,7 +75,7 @@ def check_run(folder: Path) -> None:
     if not folder.exists():
         raise no_such(folder)
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
-        raise UserError(f"{folder}: the run is not finished; go on with concurl fit --resume -o {folder}")
+        raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
 
 
 def check_workers(workers: int | None) -> None:
@@ -104,6 +104,8 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
+    if source is not None and output.exists() and os.path.exists(source) and os.path.samefile(output, source):
+        raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
     _check_writable(output)
     _check_outside(output, source)
 

@@ -89,20 +89,24 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def cannot_write(error: OSError, path: Path, needed: int = 0, written: int = 0) -> Exception:
+def cannot_write(
+    error: OSError,
+    path: Path,
+    needed: int = 0,
+    written: int = 0,
+    remedy: str = "choose a folder that can be written to",
+) -> Exception:
     """What to tell the user about a write that failed."""
     if error.errno in FULL:
         return disk_full(path, needed, written)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
-        return UserError(f"cannot write {path}: {error.strerror}; choose a folder that can be written to")
+        return UserError(f"cannot write {path}: {error.strerror}; {remedy}")
     return RunError(f"cannot write {path}: {error.strerror or error}", EX_IOERR)
 
 
-def disk_full(path: Path, needed: int, written: int = 0) -> RunError:
+def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose another folder") -> RunError:
     amount = f"{needed:,}" if needed else f"more than {written:,}"  # of a stream nobody knows how long it would be
-    return RunError(
-        f"no space left to write {path}: it needs {amount} bytes; free some, or choose another folder", EX_IOERR
-    )
+    return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {remedy}", EX_IOERR)
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
 from concurl.data.listing import Listing, PathLike, list_source
 from concurl.data.workers import Lost, ordered_map, worker_count
+from concurl.errors import one_line
 
 EXAMINE = "concurl.data.examine:examine"
 Progress = Callable[[str, int, int], None]  # stage, done, total
@@ -62,6 +64,13 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     oddities: Counter[str] = field(default_factory=Counter)  # among those that are ok
     formats: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)  # for each status but ok: the first file of it, and why
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Summary:
+        """What an ImageSet's facts keep of it."""
+        statuses, oddities, formats = (Counter(facts[name]) for name in ("statuses", "oddities", "formats"))
+        return cls(facts["files"], facts["bytes"], statuses, oddities, formats)
 
     def add(self, row: Row) -> None:
         self.files += 1
@@ -70,6 +79,8 @@ class Summary:
         if row.status == "ok":
             self.formats[row.format] += 1
             self.oddities.update(row.reason.split(", ") if row.reason else ())
+        else:
+            self.examples.setdefault(row.status, one_line(f"{row.path}: {row.reason}"))
 
     def __str__(self) -> str:
         lines = [f"{self.files:,} files, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
@@ -77,6 +88,7 @@ class Summary:
             lines.append(f"formats: {_counted(self.formats)}")
         if self.oddities:
             lines.append(f"unusual, and handled: {_counted(self.oddities)}")
+        lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
         return "\n".join(lines)
 
 

@@ -1,9 +1,10 @@
 """Bytes -> RGB uint8: modes, bit depth, alpha, EXIF orientation.
 
 Whatever the file holds becomes what a viewer would show, with one exception: colour profiles are not applied.
-16-bit samples are scaled by their real depth (Pillow's own conversion clips them to white). Signed, 32-bit
-and floating samples have no known range: they are stretched from the image's least value to its greatest, and
-`oddities` says so. Of several frames or pages the first is taken.
+Samples of 16 bits are scaled by the depth that they use (Pillow's own conversion clips them to white, and what
+a camera of 12 bits leaves in 16 would be all but black). Signed, 32-bit and floating samples have no known range: they
+are stretched from the image's least value to its greatest. Of several frames or pages the first is taken. `oddities`
+says all this.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from concurl.data.content import DecodeError as DecodeError
 from concurl.data.content import image_format, read_content
 from concurl.data.header import failure, is_cut, open_image
 
-VERSION = 1  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 2  # raise it when the same file would give other pixels: packed copies are then made anew
 Colour = tuple[int, int, int]
 WHITE: Colour = (255, 255, 255)
 
@@ -36,7 +37,11 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_RANGELESS = ("I", "F")
 _GAP = 2.0  # a cheaper reduction (JPEG's own, a box) may go first, down to this many times the wanted side
+# What cameras, and 8-bit pictures in a larger file, fill of 16 bits. No 10: dim pictures of 12 bits would be four times
+# as bright as their neighbours.
+_DEPTHS = (8, 12, 14)
 _SAMPLE_BITS, _PHOTOMETRIC = 258, 262  # TIFF tags
 
 
@@ -49,7 +54,7 @@ class Decoded:
     height: int
     mode: str
     format: str
-    # gray, palette, alpha, cmyk, lab, ycbcr, 16-bit, stretched, exif-rotated, animated
+    # gray, palette, alpha, cmyk, lab, ycbcr, stretched, animated, first of several pages, 12-bit (8, 14, 16), exif-rotated
     oddities: tuple[str, ...]
 
 
@@ -77,9 +82,9 @@ def decode(data: bytes, size: int, *, background: Colour = WHITE) -> Decoded:
 
 def decode_picture(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """One that Pillow has opened or made, as its file would be decoded."""
-    depth = _depth(image) if isinstance(image, ImageFile) else 16  # of the modes that have more than eight bits
+    depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
     try:
-        return _shown(image, depth, size, WHITE)
+        return _shown(image, _used(image, depth), size, WHITE)
     except Exception as error:
         raise failure(error, cut=False) from error
 
@@ -98,11 +103,14 @@ def resized(image: Image.Image, size: int) -> Image.Image:
 
 def _decoded(image: ImageFile, format: str, size: int, background: Colour) -> Decoded:
     width, height, mode, depth = *image.size, image.mode, _depth(image)
-    oddities = _oddities(image, depth)
+    oddities = _oddities(image)
     turned = _turn(image) is not None  # asked before loading, as Pillow turns TIFFs while it loads them
     share = _GAP * size / min(width, height)
     image.draft(None, (math.ceil(width * share), math.ceil(height * share)))
     image.load()
+    if depth > 8 and mode not in _RANGELESS:
+        depth = _used(image, depth)
+        oddities += (f"{depth}-bit",)
     if turned or _turn(image) is not None:
         oddities += ("exif-rotated",)
     return Decoded(_shown(image, depth, size, background), width, height, mode, format, oddities)
@@ -113,9 +121,10 @@ def _shown(image: Image.Image, depth: int, size: int, background: Colour) -> NDA
     return _over(resized(flat if turn is None else flat.transpose(turn), size), background)
 
 
-def _oddities(image: ImageFile, depth: int) -> tuple[str, ...]:
+def _oddities(image: ImageFile) -> tuple[str, ...]:
     mode = image.mode
-    rangeless = mode in ("I", "F")
+    # A JPEG with a second picture in it (MPO) is a photograph with a preview: nothing moves.
+    several = image.format != "MPO" and getattr(image, "is_animated", False)
     met = {
         "gray": mode in ("1", "L", "LA", "La", "I", "F") or mode.startswith("I;16"),
         "palette": mode in ("P", "PA"),
@@ -123,10 +132,9 @@ def _oddities(image: ImageFile, depth: int) -> tuple[str, ...]:
         "cmyk": mode == "CMYK",
         "lab": mode == "LAB",
         "ycbcr": mode == "YCbCr",
-        "16-bit": depth > 8 and not rangeless,
-        "stretched": rangeless,
-        # A JPEG with a second picture in it (MPO) is a photograph with a preview: nothing moves.
-        "animated": image.format != "MPO" and getattr(image, "is_animated", False),
+        "stretched": mode in _RANGELESS,
+        "animated": several and image.format != "TIFF",
+        "first of several pages": several and image.format == "TIFF",  # a stack: most of it is not looked at
     }
     return tuple(name for name, is_met in met.items() if is_met)
 
@@ -144,6 +152,18 @@ def _depth(image: ImageFile) -> int:
     return 16 if image.format == "PNG" and image.tile and "16" in str(image.tile[0].args) else 8
 
 
+def _used(image: Image.Image, depth: int) -> int:
+    """Bits per sample that hold the greatest one: a file of 16 has room for cameras of 12, and does not say so."""
+    if depth != 16 or not (image.mode.startswith("I;16") or (image.mode == "RGB" and not _has_alpha(image))):
+        return depth
+    greatest = int(np.asarray(image).max())
+    if image.mode == "RGB":
+        greatest = (
+            greatest << 8 or 2**16 - 1
+        )  # Pillow keeps the upper byte only; where that is 0, nothing is left to scale
+    return next((bits for bits in _DEPTHS if greatest < 2**bits), depth)
+
+
 def _turn(image: Image.Image) -> Image.Transpose | None:
     try:
         return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
@@ -157,10 +177,12 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
         # A table, as arithmetic on 64 million samples would take several copies of them.
         table = np.round(np.arange(2**16) * (255 / (2**depth - 1))).clip(0, 255).astype(np.uint8)
         return Image.fromarray((255 - table if _white_is_zero(image) else table)[np.asarray(image)])
-    if image.mode in ("I", "F"):
+    if image.mode in _RANGELESS:
         return _stretched(image)
     if _has_alpha(image):
         return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    if image.mode == "RGB" and 8 < depth < 16:
+        return image.point([min(255, round(upper * 255 / (2 ** (depth - 8) - 1))) for upper in range(256)] * 3)
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 

@@ -32,7 +32,8 @@ def find_entry(root: bytes, name: bytes) -> Entry:
     try:
         found = os.stat(os.path.join(root, name))
     except OSError as error:
-        return Entry(name, 0, 0, fault=error.strerror or str(error))
+        link = os.path.islink(os.path.join(root, name)) and isinstance(error, FileNotFoundError)
+        return Entry(name, 0, 0, fault="a link to nothing" if link else error.strerror or str(error))
     except ValueError:
         return Entry(name, 0, 0, fault="no file can have this name")
     if stat.S_ISDIR(found.st_mode):

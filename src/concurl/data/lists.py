@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from concurl.errors import UserError
 
 LIST_SUFFIXES = (".txt", ".lst", ".csv", ".tsv")
-COLUMNS = ("path", "file", "filename", "image")
+COLUMNS = ("path", "filepath", "imagepath", "file", "filename", "image")  # read without their spaces, - and _
+
+UTF16 = tuple(mark.decode(errors="surrogateescape") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def read_paths(path: str) -> Iterator[bytes]:
@@ -28,11 +32,14 @@ def _line_paths(path: str) -> Iterator[bytes]:
 def _csv_paths(path: str) -> Iterator[bytes]:
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         first = file.readline()
+        if first.startswith(UTF16):
+            raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         file.seek(0)
         reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
         try:
-            header = [column.strip().lower() for column in next(reader, [])]
-            wanted = next((header.index(column) for column in COLUMNS if column in header), None)
+            header = next(reader, [])
+            plain = [re.sub(r"[\s_-]", "", column.lower()) for column in header]
+            wanted = next((plain.index(column) for column in COLUMNS if column in plain), None)
             if wanted is None:
                 found = ", ".join(header)[:200] or "none"
                 raise UserError(f"{path}: call the column of paths {' or '.join(COLUMNS)}; found {found}")

@@ -141,13 +141,12 @@ def _records(
     results: Iterator[tuple[Row, NDArray[np.uint8] | None]], listing: Listing
 ) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8] | None]]:
     """The results as they go into the pack; an end without any image is an error, and leaves no pack."""
-    summary, first = Summary(), None
+    summary = Summary()
     for row, pixels in results:
         summary.add(row)
-        first = first or row
         yield vars(row), pixels  # asdict would copy it deeply, which takes longer than all the rest here
     if not summary.statuses["ok"]:
-        raise _no_images(listing, summary, first)
+        raise _no_images(listing, summary)
 
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
@@ -204,14 +203,11 @@ def _given(listing: Listing, places: array[int]) -> Given | None:
     return Given(names, index)
 
 
-def _no_images(listing: Listing, summary: Summary, first: Row | None) -> UserError:
+def _no_images(listing: Listing, summary: Summary) -> UserError:
     suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
-    read_as = "".join(f"; {n:,} {status}" for status, n in summary.statuses.items())
-    hint = f"concurl audit {listing.source} says more"
-    if listing.listed is not None and first is not None and not os.path.lexists(listing.source):  # nothing to audit
-        hint = f"{os.path.join(listing.root, first.path)}: {first.reason}"
-    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as} ({hint})")
+    read_as = "".join(f"; {n:,} {status} ({summary.examples[status]})" for status, n in summary.statuses.items())
+    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as}")
 
 
 def _stacked(items: list[Any]) -> NDArray[Any]:

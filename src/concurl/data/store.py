@@ -30,6 +30,8 @@ from concurl.data.aside import cannot_write, disk_full, written_aside
 from concurl.data.decode import VERSION
 from concurl.data.listing import Listing
 
+# Nobody named this folder on the command line, so an option is no remedy.
+_REMEDY = "set XDG_CACHE_HOME to a folder for the cache that can be written to"
 _LAYOUT = 1  # raise it when these files change their form
 
 
@@ -106,7 +108,7 @@ def write_pack(
     # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
     with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
         if shutil.disk_usage(slot.folder).free < needed:
-            raise disk_full(slot.pixels, needed)
+            raise disk_full(slot.pixels, needed, remedy=_REMEDY)
         rows.write(_line({"key": slot.key}))
         pixels.write(_npy_header(most, side))
         count = 0
@@ -129,7 +131,7 @@ def locked(slot: Slot) -> Iterator[None]:
         slot.folder.mkdir(parents=True, exist_ok=True)
         file = open(lock, "wb")  # noqa: SIM115
     except OSError as error:
-        raise cannot_write(error, lock) from error
+        raise cannot_write(error, lock, remedy=_REMEDY) from error
     with file:
         if os.name == "posix":
             import fcntl

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from concurl.data.aside import FULL, disk_full
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 
 UNSURE_FOLDER = "unsure"
 
@@ -57,10 +57,17 @@ def export_folders(
             if error.errno in FULL:
                 target.unlink(missing_ok=True)  # half a picture
                 raise disk_full(target, (root / row["path"]).stat().st_size) from error
+            _remove_empty(target.parent, output)  # the next try is to find it empty
             other = "another folder with -o" if how == "copy" else "--folders copy"
             raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
         counts[folder] += 1
     return dict(counts)
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    while folder != top and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _folder(cluster: str, named: dict[str, str]) -> str:
@@ -81,7 +88,7 @@ def _root(run: Path) -> Path:
 def _rows(run: Path) -> list[dict[str, str]]:
     path = run / "assignments.csv"
     if not path.exists():
-        raise UserError(f"{path} is missing: the run is not finished; go on with concurl fit --resume -o {run}")
+        raise UserError(f"{path} is missing: the run is not finished; go on with {call('fit', '--resume', '-o', run)}")
     try:
         with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))

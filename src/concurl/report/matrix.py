@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.clustering.metrics import accuracy, match_clusters, scores
+from concurl.clustering.metrics import chance, match_clusters, scores
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, shown
 
@@ -42,7 +42,7 @@ class Matched:
 
     matrix: Matrix
     scores: dict[str, float]
-    chance: float  # the ACC that the same clusters get from the same labels, shuffled
+    chance: float  # see metrics.py
     unlabelled: int
 
 
@@ -101,6 +101,4 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
         left_out=max(len(row_order) - len(rows), len(column_order) - len(columns)),
     )
     truth, clusters = labels[known], facts.cluster[known]
-    rng = np.random.default_rng(0)
-    chance = float(np.mean([accuracy(rng.permutation(truth), clusters) for _ in range(5)]))
-    return Matched(table, scores(truth, clusters), chance, int((~known).sum()))
+    return Matched(table, scores(truth, clusters), chance(truth, clusters), int((~known).sum()))

@@ -136,7 +136,9 @@ def _losses(facts: RunFacts) -> Check | None:
     for key, title in titles.items():
         logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
         if logged and not math.isfinite(logged[-1]):
-            return Check("bad", f"{title} is not a number", "Training diverged. Lower learning_rate and run again.")
+            return Check(
+                "bad", f"{title} is not a number", "Training diverged. Run again with half the --learning-rate."
+            )
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
     if not ends and any(facts.config.get(weight) for weight in ("beta", "gamma")):
         return Check(
@@ -152,8 +154,7 @@ def _losses(facts: RunFacts) -> Check | None:
         return Check(
             "bad",
             "Clustering did not start",
-            f"The cluster losses stayed near guessing: {numbers}. Train longer before clustering begins "
-            f"(cluster_start), or lower epsilon.",
+            f"The cluster losses stayed near guessing: {numbers}. Give it more --epochs, or a smaller --epsilon.",
         )
     if worst > LOOSE * level:
         return Check(
@@ -223,7 +224,8 @@ def _spread(facts: RunFacts) -> Check | None:
         return Check(
             "bad",
             "Embeddings collapsed",
-            f"All images look alike to the model (spread {spread:.2f} of 1). Lower learning_rate.",
+            f"All images look alike to the model (spread {spread:.2f} of 1). Give it more --epochs, another --preset, or half "
+            f"the --learning-rate.",
         )
     return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
 

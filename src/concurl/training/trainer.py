@@ -16,7 +16,7 @@ from concurl.config import Config
 from concurl.data.batches import epoch_order
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
-from concurl.errors import RunError, UserError
+from concurl.errors import RunError, UserError, call
 from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.queue import EmbeddingQueue
@@ -239,7 +239,7 @@ class Trainer:
 
     def _stop_if_asked(self, asked: int | None) -> None:
         if asked is not None:
-            where = f"; go on with: concurl fit --resume -o {self.folder}" if self.folder else ""
+            where = f"; go on with: {call('fit', '--resume', '-o', self.folder)}" if self.folder else ""
             raise Interrupted(asked, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
 
     def _minutes(self) -> float:
