@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from concurl.objective.sinkhorn import sinkhorn
 
 MOST_HALVINGS = 8  # of epsilon, in balanced k-means
-APART = 0.1  # of the distance that plain k-means leaves between two centres: nearer ones have become one
+APART = 0.5  # of the distance that plain k-means leaves between the closest centres: nearer ones are becoming one
 
 
 @torch.no_grad()
