@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from concurl.config import Config
 from concurl.errors import UserError
-from concurl.views.presets import view_spec
+from concurl.views.presets import SMALL, view_spec
 
 # The paper's recipes say what the paper reports; what they gave here is in docs/results.md, once they have been run.
 
@@ -186,7 +186,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     gray = facts.gray and size <= 32
     upright = f"images are {size} px (where nothing stands upright, as under a microscope, take --preset free)"
     reason = "small images without colour" if gray else upright
-    choose("preset", "gray" if gray else "small" if size <= 64 else "natural", reason)
+    choose("preset", "gray" if gray else "small" if size <= SMALL else "natural", reason)
     # A crop enlarges what it shows. At three quarters of the side things have about the size they have in the whole image,
     # which is what will be labelled, and a step costs half.
     crops = view_spec(config.replace(view_scale=1.0)).crop_min < 1

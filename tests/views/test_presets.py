@@ -48,6 +48,8 @@ def test_free_is_natural_at_any_angle():
     assert (free.rotation, free.vertical_flip) == (math.pi, 0.5)
     for field in ("crop_min", "flip", "jitter", "hue", "gray", "blur", "blur_kernel"):
         assert getattr(free, field) == getattr(natural, field)
+    assert spec("free", 64).blur == (0.0, 0.0) != spec("natural", 64).blur  # as small has none
+    assert spec("free", 64, blur_kernel=3).blur == (1.0, 0.5)
 
 
 def test_none_only_resizes():
