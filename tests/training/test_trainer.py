@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.network.embed import embed
+from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
 from concurl.training.trainer import Trainer
 from ranks import pictures
@@ -64,9 +65,10 @@ def test_the_head_begins_as_a_copy_of_its_own_branchs_projector(config, branch):
     assert not same(getattr(model, branch).cluster_head, getattr(model, branch).projector)
 
 
-def test_prototypes_begin_as_the_means_of_the_targets_clusters(config):
+@pytest.mark.parametrize("queue_size", [50, 0])
+def test_prototypes_begin_as_the_means_of_the_targets_clusters(config, queue_size):
     """What k-means ends with: each centre is the mean of the images that are nearest to it."""
-    model, _, drawn = as_clustering_began(config)
+    model, _, drawn = as_clustering_began(config.replace(queue_size=queue_size))
     C = model.prototypes.detach()
 
     def means(branch):
@@ -89,9 +91,9 @@ def test_balanced_prototypes_begin_as_the_means_that_the_targets_codes_weigh(con
     assert (C - plain).abs().max() > 2e-2
 
 
-@pytest.mark.parametrize("branch", OTHER)
-def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch):
-    model, entries, _ = as_clustering_began(config.replace(codes_from=branch))
+@pytest.mark.parametrize(("branch", "prototypes"), [("online", "kmeans"), ("target", "kmeans"), ("target", "random")])
+def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch, prototypes):
+    model, entries, _ = as_clustering_began(config.replace(codes_from=branch, prototype_init=prototypes))
     for view in entries:
         torch.testing.assert_close(view, unit_z(model, branch)[:50], atol=1e-6, rtol=0)
     assert (entries[0] - unit_z(model, OTHER[branch])[:50]).abs().max() > 1e-3
@@ -108,6 +110,21 @@ def test_a_row_holds_the_means_over_its_own_epochs_steps(config, start):
         for name, values in (("l2", l2), ("l3", l3)):
             assert row[name] == (pytest.approx(values[acted].mean(), rel=1e-5) if acted.any() else None)
     assert (losses[:, 2] > 0).sum() == (15 if start == 0 else 7)
+
+
+@pytest.mark.parametrize(("weight", "loss"), [("alpha", "l1"), ("beta", "l2"), ("gamma", "l3")])
+def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
+    trainer, _ = watched(config.replace(epochs=1, cluster_start=0.0, **{weight: 0.0}))
+    (row,) = trainer.metrics.rows
+    assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
+
+
+def test_an_encoder_given_for_evaluation_is_trained(config):
+    encoder = build_encoder("tiny", stem="small").eval()
+    before = encoder.stem[1].running_mean.clone()
+    trainer = Trainer(config.replace(epochs=1), pictures(), encoder=encoder)
+    trainer.fit()
+    assert not torch.equal(trainer.model.online.encoder.stem[1].running_mean, before)
 
 
 def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_there_are_any(config):
