@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.metrics import normalized_mutual_info_score
 
-from concurl.clustering.metrics import pairwise_nmi
 from concurl.objective.ensemble import (
     diversity,
     draw_transforms,
@@ -210,9 +209,7 @@ def noisy_votes(members, n, k, noise, seed=0):
 @pytest.mark.parametrize("noise", [0.0, 0.2, 1.0])
 def test_diversity_equals_scikit_learn_over_all_pairs(n, k, noise):
     votes = noisy_votes(7, n, k, noise)
-    got = diversity(votes, k)
-    assert got == pytest.approx(sklearn_diversity(votes), abs=1e-6)
-    assert got == pytest.approx(pairwise_nmi(list(votes.numpy())), abs=1e-6)
+    assert diversity(votes, k) == pytest.approx(sklearn_diversity(votes), abs=1e-6)
 
 
 def test_diversity_of_degenerate_members():

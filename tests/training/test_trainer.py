@@ -12,7 +12,8 @@ from torch.nn.functional import normalize
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
-from concurl.training.trainer import Trainer
+from concurl.training.divergence import Diverged
+from concurl.training.trainer import FEATURES, Trainer
 from ranks import pictures
 
 
@@ -119,10 +120,38 @@ def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
     assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
 
 
+def test_diverged_features_are_not_kept(config, tmp_path):
+    """Its loss was finite, but the last step before clustering spoiled a weight."""
+    trainer = Trainer(config.replace(epochs=1, cluster_start=0.6), pictures(), folder=tmp_path)
+    take = trainer.take_step
+
+    def spoiled(*arguments):
+        losses = take(*arguments)
+        if trainer.step == 2:
+            trainer.model.prototypes.data[0] = torch.nan
+        return losses
+
+    trainer.take_step = spoiled
+    with pytest.raises(Diverged, match="at step 2"):
+        trainer.fit()
+    assert not (tmp_path / FEATURES).exists()
+
+
+def test_a_diverged_epoch_is_the_last_and_leaves_no_row(config):
+    trainer = Trainer(config.replace(epochs=3), pictures())
+    take = trainer.take_step
+    trainer.take_step = lambda *arguments: take(*arguments) * (torch.nan if trainer.step == 7 else 1)
+    with pytest.raises(Diverged, match="at step 7"):
+        trainer.fit()
+    assert trainer.step == 10
+    assert len(trainer.metrics.rows) == 1
+
+
 def test_an_encoder_given_for_evaluation_is_trained(config):
     encoder = build_encoder("tiny", stem="small").eval()
     before = encoder.stem[1].running_mean.clone()
-    trainer = Trainer(config.replace(epochs=1), pictures(), encoder=encoder)
+    byol = config.replace(epochs=1, beta=0.0, gamma=0.0)  # a look at the images would wake it up
+    trainer = Trainer(byol, pictures(), encoder=encoder)
     trainer.fit()
     assert not torch.equal(trainer.model.online.encoder.stem[1].running_mean, before)
 
@@ -135,6 +164,11 @@ def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_
     for row in rows:  # what its last step was taken with
         now = trainer.schedule.at(5 * row["epoch"] + 4)
         assert (row["learning_rate"], row["tau_b"]) == (now.learning_rate, now.tau_b)
+
+
+def test_clusters_are_not_looked_at_where_they_are_about_to_begin(config):
+    rows = watched(config.replace(epochs=4, cluster_start=0.5))[0].metrics.rows
+    assert [row["epoch"] for row in rows if "cluster_sizes" in row] == [2, 3]
 
 
 def test_a_run_of_three_steps_clusters(config):
