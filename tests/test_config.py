@@ -138,6 +138,40 @@ def test_settling_works_for_any_set(n: int, gpu: bool, side: int) -> None:
     assert config.encoder == ("resnet18" if gpu else "tiny" if size <= 32 else "light")
 
 
+@pytest.mark.parametrize(
+    ("side", "gpu", "chosen"),
+    [
+        (6, False, (8, "small", "small", "tiny")),
+        (32, False, (32, "small", "small", "tiny")),
+        (33, False, (33, "large", "small", "light")),
+        (64, True, (64, "small", "small", "resnet18")),
+        (65, True, (65, "large", "natural", "resnet18")),
+        (128, True, (128, "large", "natural", "resnet18")),
+        (256, True, (224, "large", "natural", "resnet18")),  # as the paper's sets: the middle of 256
+    ],
+)
+def test_network_and_views_go_by_the_shorter_side(side: int, gpu: bool, chosen: tuple[int, str, str, str]) -> None:
+    for height, width in ((side, side + 50), (side + 50, side)):
+        c, _ = settle(recipe("modern"), SetFacts(1000, height, width, gray=False, gpu=gpu))
+        assert (c.image_size, c.stem, c.preset, c.encoder) == chosen
+
+
+@pytest.mark.parametrize(
+    ("n", "side", "gpu", "epochs"),
+    [
+        (1000, 32, True, 1000),
+        (120_000, 32, True, 500),
+        (10**7, 32, True, 20),
+        (1000, 32, False, 200),
+        (4000, 32, False, 100),
+        (3000, 33, False, 50),  # a larger image is more work for a CPU
+        (10**6, 33, False, 20),
+    ],
+)
+def test_more_images_are_seen_less_often(n: int, side: int, gpu: bool, epochs: int) -> None:
+    assert settle(recipe("modern"), SetFacts(n, side, side, gray=False, gpu=gpu))[0].epochs == epochs
+
+
 def test_given_values_are_never_settled_over() -> None:
     given = recipe("modern").replace(epochs=3, batch_size=100, encoder="resnet50", preset="free")
     config, said = settle(given, CIFAR)

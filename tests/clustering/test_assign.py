@@ -79,12 +79,12 @@ def unit(x):
 
 @pytest.mark.parametrize("kind", ["projection", "diagonal"])
 def test_everything_said_about_an_image_by_a_plain_loop(tiny, kind):
-    config = tiny(transforms=kind, n_transforms=7)
+    config = tiny(transforms=kind, n_transforms=7, n_clusters=5)
     trained = random_model(config)
     x = normalize(torch.randn(50, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     a = assign_embeddings(trained, x)
     C, A, u = (t.double().numpy() for t in (trained.centres, trained.A, trained.scalings))
-    ballots = np.zeros((4, 4))
+    ballots = np.zeros((5, 5))
     for i, z in enumerate(x.double().numpy()):
         scores = np.array([z @ c for c in C])
         q = np.exp(scores / config.epsilon + u)
@@ -113,17 +113,34 @@ def test_everything_said_about_an_image_by_a_plain_loop(tiny, kind):
     np.testing.assert_array_equal(a.embeddings, x.numpy())
 
 
-def test_large_sets_in_parts_say_the_same(tiny):
+@pytest.mark.parametrize("images_at_once", [7, 0])
+def test_large_sets_in_parts_say_the_same(tiny, monkeypatch, images_at_once):
     trained = random_model(tiny(n_transforms=5))
     x = normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     whole = assign_embeddings(trained, x)
-    parts = [assign_embeddings(trained, part) for part in x.split(7)]
-    for name in ("labels", "p_labels", "agreement"):
-        np.testing.assert_array_equal(np.concatenate([getattr(p, name) for p in parts]), getattr(whole, name))
+    monkeypatch.setattr("concurl.clustering.assign.SCORES", images_at_once * 5 * 4)
+    parts = assign_embeddings(trained, x)
+    for name in ("labels", "p_labels", "agreement", "member_votes"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
     for name in ("probabilities", "vote", "outlier"):
-        np.testing.assert_allclose(
-            np.concatenate([getattr(p, name) for p in parts]), getattr(whole, name), rtol=0, atol=1e-6
-        )
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunks_at_once", [1, 2])
+def test_however_often_embeddings_are_fetched_they_are_the_same(finished, images, monkeypatch, chunks_at_once):
+    trained, whole = finished
+    monkeypatch.setattr("concurl.clustering.assign.FETCH", chunks_at_once)  # of three
+    again = assign(trained, images, branches=("y_xi",))
+    np.testing.assert_array_equal(again.embeddings, whole.embeddings)
+    np.testing.assert_array_equal(again.branches["y_xi"], whole.branches["y_xi"])
+
+
+def test_embeddings_are_made_as_the_model_was_trained(tiny, images):
+    config = tiny(sobel=True)
+    model = Model(config)
+    x, _ = embeddings(unfinished(config, model, transforms(config), torch.bfloat16), images)
+    parts = embed(model, images, image_size=8, sobel=True, autocast=torch.bfloat16)
+    assert torch.equal(x, normalize(torch.cat([part["online"].z for part in parts]), dim=1))
 
 
 def test_a_label_does_not_depend_on_company(finished, images):
@@ -214,7 +231,7 @@ def test_finish_leaves_the_model_as_it_was(tiny, images):
 
 
 def test_no_images_give_empty_answers(finished):
-    empty = assign(finished[0], np.zeros((0, 3, 8, 8), np.uint8))
+    empty = assign(finished[0], np.zeros((0, 3, 8, 8), np.uint8), branches=BRANCHES)
     assert empty.labels.shape == empty.agreement.shape == (0,)
     assert empty.probabilities.shape == empty.vote.shape == (0, 4)
     assert empty.embeddings.shape == (0, 8)

@@ -82,6 +82,7 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
         ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),
+        ("path,label\na.png," + 200_000 * "1", "cannot be read as a csv (field larger"),
     ],
 )
 def test_what_does_not_match_is_refused_in_one_line(tmp_path, text, reason):

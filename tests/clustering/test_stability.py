@@ -45,4 +45,5 @@ def test_each_top_that_is_nearly_as_high_stands_out() -> None:
     # Rounded, of CIFAR-10's features after 850 epochs of BYOL; 2 are animals and vehicles, 10 are the classes.
     found = {2: 0.99, 3: 0.68, 4: 0.95, 5: 0.90, 6: 0.78, 7: 0.79, 8: 0.85, 9: 0.84, 10: 0.94, 11: 0.87, 12: 0.82}
     assert standing_out(found) == [2, 4, 10]
+    assert standing_out(found | {10: 0.99 * NEARLY + 0.001}) == [2, 4, 10]
     assert standing_out(found | {10: 0.99 * NEARLY - 0.001}) == [2, 4]

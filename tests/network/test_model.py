@@ -79,6 +79,7 @@ def test_target_starts_as_a_copy_of_its_own(model):
 
 def test_target_gets_no_gradient(model):
     x = images()
+    model.update_target(torch.tensor(0.5))  # from weights that have one
     y, v, z, _ = model.target(x)
     assert not any(t.requires_grad for t in (y, v, z))
     online = model(x)

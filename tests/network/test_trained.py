@@ -1,5 +1,6 @@
 """A model folder: what is written comes back to the bit; anything else is refused in one line."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 from concurl.network.model import Model
 from concurl.network.trained import SCHEMA, TrainedModel
 
@@ -97,15 +98,20 @@ def test_the_current_folder_is_no_place_for_a_model(trained, tmp_path, monkeypat
     assert sorted(path.name for path in Path("model").iterdir()) == ["model.json", "model.safetensors"]
 
 
-def test_a_failure_leaves_the_old_model(trained, folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(errno.ENOSPC, "full"), RunError)],
+    ids=["interrupted", "disk full"],
+)
+def test_a_failure_leaves_the_old_model(trained, folder, monkeypatch, error, told):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def broken(path, content):
         path.write_bytes(content[:9])
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr("concurl.network.trained.write_synced", broken)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(told):
         trained.save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
@@ -212,10 +218,14 @@ def test_missing_files(folder):
         {"config": []},
         {"config": {"no_such_option": 1}},
         {"config": {"n_clusters": "four"}},
-        {"space": "y"},
     ],
-    ids=["no hash", "no config", "config a list", "unknown option", "bad option", "unknown space"],
+    ids=["no hash", "no config", "config a list", "unknown option", "bad option"],
 )
 def test_a_broken_description(folder, changes):
     edit(folder, **changes)
     refused(folder, "cannot be read as a model")
+
+
+def test_an_unknown_space(folder):
+    edit(folder, space="y")
+    refused(folder, "cannot be read as a model (unknown space 'y')")

@@ -65,6 +65,20 @@ def test_the_seed_alone_decides():
     assert not torch.equal(spherical_kmeans(x, 9, seed=6, restarts=1)[1], first[1])
 
 
+def test_it_ends_only_where_nothing_moves_any_more():
+    """Where clusters overlap a few rounds are not enough."""
+    x = normalize(torch.randn(500, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    centres, labels = spherical_kmeans(x, 8, seed=0, restarts=1)
+    means = torch.stack([x[labels == cluster].sum(0) for cluster in range(8)])
+    torch.testing.assert_close(centres, normalize(means, dim=1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_start_takes_no_point_twice_while_others_are_left(seed):
+    starts = kmeans._plus_plus(torch.eye(9), 9, torch.Generator().manual_seed(seed))
+    assert sorted(starts.argmax(1).tolist()) == list(range(9))
+
+
 def test_as_many_clusters_as_points():
     x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     centres, labels = spherical_kmeans(x, 12, seed=0)
@@ -102,6 +116,7 @@ def test_no_gradient_and_no_change_of_the_input():
     before = x.detach().clone()
     centres, _ = spherical_kmeans(x, 2, seed=0)
     assert not centres.requires_grad
+    assert not balanced_kmeans(x, centres, 0.05)[0].requires_grad
     assert torch.equal(x.detach(), before)
 
 

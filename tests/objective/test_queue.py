@@ -59,6 +59,8 @@ def test_no_queue_changes_nothing():
 def test_entries_hold_no_graph_and_travel_with_the_state():
     queue = EmbeddingQueue(4, 2)
     z = drawn(2, 3, 2).requires_grad_()
+    queue.fill(z[0])
+    assert not queue.entries.requires_grad
     queue.push(z)
     assert not queue.entries.requires_grad
     other = EmbeddingQueue(4, 2)

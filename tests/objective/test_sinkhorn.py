@@ -124,6 +124,7 @@ def test_codes_are_constants():
     q, u = sinkhorn(scores, 0.05, 3)
     assert not q.requires_grad
     assert not u.requires_grad
+    assert not streaming_scalings(lambda: [scores], 0.05).requires_grad
 
 
 def test_tables_side_by_side_are_balanced_each_on_its_own():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from concurl.training.accumulate import AccumulatedStep, count_parts
+from concurl.training.accumulate import AccumulatedStep, count_parts, statistics_kept
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
 
@@ -23,9 +25,12 @@ def double(monkeypatch):
     torch.set_default_dtype(torch.float32)
 
 
+def pictures() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (STEPS * 24, 3, 8, 8), dtype=np.uint8)
+
+
 def trainer_for(config, *, norms: bool) -> Trainer:
-    images = np.random.default_rng(0).integers(0, 256, (STEPS * 24, 3, 8, 8), dtype=np.uint8)
-    trainer = Trainer(config, images)
+    trainer = Trainer(config, pictures())
     for branch in (trainer.model.online, trainer.model.target):
         branch.register_forward_pre_hook(lambda _, x: (x[0].double(),))
     for parent in [] if norms else list(trainer.model.modules()):
@@ -104,6 +109,39 @@ def test_codes_from_the_target_cost_no_further_pass(tiny, double, source, passes
     images, ids = next(trainer.feed.batches(torch.arange(24), 24))
     trainer.take_step(images, ids, torch.tensor(0), trainer.schedule.table(0, 1)[0].double(), True)
     assert sorted(seen) == sorted(passes)
+
+
+@pytest.mark.parametrize("source", ["online", "target"])
+def test_under_autocast_codes_are_made_in_full_precision(tiny, monkeypatch, source):
+    seen = set()
+    codes = Step.codes
+    monkeypatch.setattr(Step, "codes", lambda self, z: seen.add(z.dtype) or codes(self, z))
+    Trainer(tiny(batch_size=24, micro_batch=8, codes_from=source, precision="bfloat16"), pictures()).fit()
+    assert seen == {torch.float32}
+
+
+def test_only_the_last_parts_gradients_go_round_the_ranks(tiny):
+    trainer = Trainer(tiny(batch_size=24, micro_batch=8), pictures())
+    seen: list[str] = []
+
+    @contextmanager
+    def not_yet():
+        seen.append("(")
+        yield
+        seen.append(")")
+
+    trainer.take_step.not_yet = not_yet
+    trainer.model.prototypes.register_hook(lambda gradient: seen.append("gradient"))
+    images, ids = next(trainer.feed.batches(torch.arange(24), 24))
+    trainer.take_step(images, ids, torch.tensor(0), trainer.schedule.table(0, 1)[0], True)
+    assert seen == ["(", "gradient", ")"] * 2 + ["gradient"]
+
+
+def test_a_norm_without_statistics_stays_without():
+    network = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2, track_running_stats=False))
+    with statistics_kept(network):
+        assert not any(norm.track_running_stats for norm in network)
+    assert [norm.track_running_stats for norm in network] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ def with_gradients(model, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.requires_grad:
-            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            drawn = torch.randn(parameter.shape, generator=generator)
+            parameter.grad = torch.empty_like(parameter).copy_(drawn)  # backward() lays it out as the weight, too
     return model
 
 
@@ -90,6 +91,22 @@ def test_sgd_by_hand_over_two_steps(tiny, model):
             torch.testing.assert_close(parameters[name].detach().double(), p[name], rtol=1e-5, atol=1e-6)
 
 
+def test_clusters_may_begin_to_learn_later(tiny, model):
+    """Head and prototypes have no gradient until clustering begins, and their momenta none to begin with."""
+    optimizer = make_optimizer(tiny(optimizer="sgd"), model)
+    late = [*model.online.cluster_head.parameters(), model.prototypes]
+    for parameter in (*with_gradients(model).online.parameters(), model.prototypes):
+        if any(parameter is one for one in late):
+            parameter.grad = None
+    optimizer.step()
+    before = [parameter.detach().clone() for parameter in late]
+    with_gradients(model, seed=1)
+    set_learning_rate(optimizer, torch.tensor(0.1))
+    optimizer.step()
+    for parameter, was in zip(late, before, strict=True):
+        torch.testing.assert_close(parameter.detach(), was - 0.1 * parameter.grad)
+
+
 @pytest.mark.parametrize("rule", ["adam", "adamw"])
 def test_adam_by_hand(tiny, model, rule):
     optimizer = make_optimizer(tiny(optimizer=rule, weight_decay=0.1), model)
@@ -112,11 +129,12 @@ def test_adam_by_hand(tiny, model, rule):
 @pytest.mark.parametrize("rule", ["adam", "adamw", "sgd"])
 def test_state_goes_through_named_tensors(tiny, model, rule):
     config = tiny(optimizer=rule, weight_decay=0.1, predictor_lr=2.0)
+    model.to(memory_format=torch.channels_last)  # as it is trained; a file has its tensors in plain order
     optimizer = make_optimizer(config, model)
     for step in range(3):
         with_gradients(model, seed=step)
         optimizer.step()
-    named = {name: t.clone() for name, t in tensors(optimizer).items()}
+    named = {name: t.clone(memory_format=torch.contiguous_format) for name, t in tensors(optimizer).items()}
     assert named
     assert all(isinstance(t, torch.Tensor) for t in named.values())
     twin = copy.deepcopy(model)

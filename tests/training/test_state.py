@@ -1,19 +1,34 @@
-"""Which checkpoints a run may go on from: its own, also those of an older version."""
+"""All that a run goes on from; and which checkpoints that may be: its own, also those of an older version."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+import torch
 
 from concurl.config import Config
 from concurl.training.state import same_run
+from concurl.training.trainer import Trainer
+from ranks import pictures
 
 CONFIG = Config(n_clusters=7, epochs=3, tau=0.2)
 
 
 def kept(**changes):
     return json.dumps(json.loads(CONFIG.to_json()) | changes)
+
+
+def test_a_loaded_state_is_the_one_that_was_saved(config):
+    trainer, other = (Trainer(config.replace(epochs=2, seed=seed), pictures()) for seed in (0, 1))
+    trainer.fit()
+    trainer.totals += 1  # as in the middle of an epoch
+    saved = {name: tensor.clone() for name, tensor in trainer.state.named().items()}
+    other.state.load(saved)
+    torch.testing.assert_close(other.state.named(), saved, rtol=0, atol=0)
+    parts = {name.split(".")[0] for name in saved}
+    assert parts == {"model", "optimizer", "queue", "A", "totals"}
+    assert any(name.startswith("optimizer.") and name.endswith(".exp_avg") for name in saved)
 
 
 def test_its_own():

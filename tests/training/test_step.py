@@ -16,7 +16,13 @@ from concurl.training.schedule import Schedule, Settings
 from concurl.training.step import Step
 
 B = 16
-ABLATION = {"BYOL": (1, 0, 0), "soft clustering": (0, 1, 0), "BYOL + soft": (1, 1, 0), "ConCURL": (1, 1, 1)}
+ABLATION = {
+    "BYOL": (1, 0, 0),
+    "soft clustering": (0, 1, 0),
+    "consensus": (0, 0, 1),
+    "BYOL + soft": (1, 1, 0),
+    "ConCURL": (1, 1, 1),
+}
 
 
 def make_step(config, queue_size=0, autocast=None):

@@ -10,8 +10,10 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.network.embed import embed
+from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
-from concurl.training.trainer import Trainer
+from concurl.training.divergence import Diverged
+from concurl.training.trainer import FEATURES, Trainer
 from ranks import pictures
 
 
@@ -64,9 +66,10 @@ def test_the_head_begins_as_a_copy_of_its_own_branchs_projector(config, branch):
     assert not same(getattr(model, branch).cluster_head, getattr(model, branch).projector)
 
 
-def test_prototypes_begin_as_the_means_of_the_targets_clusters(config):
+@pytest.mark.parametrize("queue_size", [50, 0])
+def test_prototypes_begin_as_the_means_of_the_targets_clusters(config, queue_size):
     """What k-means ends with: each centre is the mean of the images that are nearest to it."""
-    model, _, drawn = as_clustering_began(config)
+    model, _, drawn = as_clustering_began(config.replace(queue_size=queue_size))
     C = model.prototypes.detach()
 
     def means(branch):
@@ -93,9 +96,9 @@ def test_balanced_prototypes_begin_as_the_means_that_the_targets_codes_weigh(con
     assert (C - plain).abs().max() > 5e-3
 
 
-@pytest.mark.parametrize("branch", OTHER)
-def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch):
-    model, entries, _ = as_clustering_began(config.replace(codes_from=branch))
+@pytest.mark.parametrize(("branch", "prototypes"), [("online", "kmeans"), ("target", "kmeans"), ("target", "random")])
+def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch, prototypes):
+    model, entries, _ = as_clustering_began(config.replace(codes_from=branch, prototype_init=prototypes))
     for view in entries:
         torch.testing.assert_close(view, unit_z(model, branch)[:50], atol=1e-6, rtol=0)
     assert (entries[0] - unit_z(model, OTHER[branch])[:50]).abs().max() > 1e-3
@@ -114,6 +117,49 @@ def test_a_row_holds_the_means_over_its_own_epochs_steps(config, start):
     assert (losses[:, 2] > 0).sum() == (15 if start == 0 else 7)
 
 
+@pytest.mark.parametrize(("weight", "loss"), [("alpha", "l1"), ("beta", "l2"), ("gamma", "l3")])
+def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
+    trainer, _ = watched(config.replace(epochs=1, cluster_start=0.0, **{weight: 0.0}))
+    (row,) = trainer.metrics.rows
+    assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
+
+
+def test_diverged_features_are_not_kept(config, tmp_path):
+    """Its loss was finite, but the last step before clustering spoiled a weight."""
+    trainer = Trainer(config.replace(epochs=1, cluster_start=0.6), pictures(), folder=tmp_path)
+    take = trainer.take_step
+
+    def spoiled(*arguments):
+        losses = take(*arguments)
+        if trainer.step == 2:
+            trainer.model.prototypes.data[0] = torch.nan
+        return losses
+
+    trainer.take_step = spoiled
+    with pytest.raises(Diverged, match="at step 2"):
+        trainer.fit()
+    assert not (tmp_path / FEATURES).exists()
+
+
+def test_a_diverged_epoch_is_the_last_and_leaves_no_row(config):
+    trainer = Trainer(config.replace(epochs=3), pictures())
+    take = trainer.take_step
+    trainer.take_step = lambda *arguments: take(*arguments) * (torch.nan if trainer.step == 7 else 1)
+    with pytest.raises(Diverged, match="at step 7"):
+        trainer.fit()
+    assert trainer.step == 10
+    assert len(trainer.metrics.rows) == 1
+
+
+def test_an_encoder_given_for_evaluation_is_trained(config):
+    encoder = build_encoder("tiny", stem="small").eval()
+    before = encoder.stem[1].running_mean.clone()
+    byol = config.replace(epochs=1, beta=0.0, gamma=0.0)  # a look at the images would wake it up
+    trainer = Trainer(byol, pictures(), encoder=encoder)
+    trainer.fit()
+    assert not torch.equal(trainer.model.online.encoder.stem[1].running_mean, before)
+
+
 def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_there_are_any(config):
     trainer, _ = watched(config.replace(epochs=7, cluster_start=0.5, monitor_every=3, schedule="cosine", tau_b_end=1.0))
     rows = trainer.metrics.rows
@@ -122,6 +168,11 @@ def test_the_monitor_looks_every_few_epochs_and_at_the_end_and_at_clusters_once_
     for row in rows:  # what its last step was taken with
         now = trainer.schedule.at(5 * row["epoch"] + 4)
         assert (row["learning_rate"], row["tau_b"]) == (now.learning_rate, now.tau_b)
+
+
+def test_clusters_are_not_looked_at_where_they_are_about_to_begin(config):
+    rows = watched(config.replace(epochs=4, cluster_start=0.5))[0].metrics.rows
+    assert [row["epoch"] for row in rows if "cluster_sizes" in row] == [2, 3]
 
 
 def test_a_run_of_three_steps_clusters(config):

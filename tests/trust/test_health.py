@@ -112,12 +112,14 @@ def test_epochs_without_a_look_neither_count_nor_forget() -> None:
     assert len(health.warnings) == 1
 
 
-def test_strict_complains_of_the_first() -> None:
-    health = Health(Config(n_clusters=4), strict=True)
+def test_only_strict_complains_and_of_the_first() -> None:
+    health, lenient = Health(Config(n_clusters=4), strict=True), Health(Config(n_clusters=4))
     assert health.complaint is None
     for _ in range(PATIENCE):
         health.look(SOUND | {"feature_std": 0.01})
-    assert health.complaint == health.warnings[0]
+        lenient.look(SOUND | {"feature_std": 0.01})
+    assert health.complaint == health.warnings[0] == lenient.warnings[0]
+    assert lenient.complaint is None
 
 
 # ---- sets on which nothing can be learned ---------------------------------------------------------------------

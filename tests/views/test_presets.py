@@ -41,11 +41,13 @@ def test_gray_neither_mirrors_nor_crops_nor_colours():
     gray = spec("gray", 12)
     assert not any([gray.flip, gray.vertical_flip, gray.jitter, gray.gray, *gray.blur])
     assert (gray.crop_min, gray.rotation, gray.scale) == (1.0, 0.3, (0.75, 1.15))
+    assert (gray.shear, gray.shift, gray.padding) == (0.2, 0.1, "border")
 
 
 def test_free_is_natural_at_any_angle():
     natural, free = spec(), spec("free")
-    assert (free.rotation, free.vertical_flip) == (math.pi, 0.5)
+    assert (free.rotation, free.vertical_flip, free.quarter_turns) == (math.pi, 0.5, 0.5)
+    assert free.padding == "reflection"
     for field in ("crop_min", "flip", "jitter", "hue", "gray", "blur", "blur_kernel"):
         assert getattr(free, field) == getattr(natural, field)
     assert spec("free", 64).blur == (0.0, 0.0) != spec("natural", 64).blur  # as small has none

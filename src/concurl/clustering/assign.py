@@ -28,6 +28,7 @@ from concurl.objective.sinkhorn import streaming_scalings
 Floats = NDArray[np.float32]
 UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
 FETCH = 32  # chunks whose embeddings are fetched from the device at once
+SCORES = 2**24  # of the members, held at once
 BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
 
 
@@ -146,7 +147,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     C, A, u = (t.detach().to(device) for t in (trained.centres, trained.A, trained.scalings))
     rows: list[tuple[Tensor, ...]] = []
     member_votes = torch.zeros(K, K, dtype=torch.float64, device=device)
-    for part in torch.split(x, max(1, 2**24 // (len(A) * K))):
+    for part in torch.split(x, max(1, SCORES // (len(A) * K))):
         part = part.to(device)
         scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
@@ -159,9 +160,6 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         outlier = (1 - scores.max(1).values) / 2
         row = (labels, q.float(), scores.argmax(1), members.exp().mean(0), agreement, outlier.float())
         rows.append(tuple(column.cpu() for column in row))
-    if not rows:
-        none = torch.zeros(0, dtype=torch.int64)
-        rows.append((none, torch.zeros(0, K), none, torch.zeros(0, K), torch.zeros(0), torch.zeros(0)))
     labels, q, p_labels, vote, agreement, outlier = (torch.cat(column) for column in zip(*rows, strict=True))
     shares = member_votes / member_votes.sum(1, keepdim=True).clamp_min(1e-12)
     return Assignment(

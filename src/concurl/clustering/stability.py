@@ -8,7 +8,6 @@ from itertools import combinations
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from concurl.clustering.metrics import ari
 from concurl.objective.kmeans import spherical_kmeans
@@ -25,7 +24,6 @@ def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[
     The stability is the mean ARI over the pairs of halves: 1 where all find the same groups, 0 where they share no more
     than chance. The halves are the same for every K.
     """
-    x = normalize(x.float(), dim=1)
     generator = torch.Generator().manual_seed(seed)
     halves = [torch.randperm(len(x), generator=generator)[: len(x) // 2].to(x.device) for _ in range(HALVES)]
     for k in counts:

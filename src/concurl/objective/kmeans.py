@@ -77,7 +77,7 @@ def _plus_plus(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor
         nearest = torch.searchsorted(cumulative, cumulative[-1:] * draw)
         chosen.append(min(int(nearest), len(x) - 1))
         distance = torch.minimum(distance, 1 - x @ x[chosen[-1]])
-    return x[chosen].clone()
+    return x[chosen]
 
 
 def _lloyd(x: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, Tensor]:

@@ -25,8 +25,7 @@ class EmbeddingQueue(nn.Module):
     @torch.no_grad()
     def fill(self, z: Tensor) -> None:
         """Start with embeddings z (n, dim), repeated as often as needed: an empty ring would distort the codes."""
-        if self.size:
-            self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
+        self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
 
     def extended(self, z: Tensor, part: slice = slice(None)) -> Tensor:
         """z (V, B, dim), each view followed by its queue, or by the `part` of it that falls to this rank."""

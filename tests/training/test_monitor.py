@@ -1,0 +1,64 @@
+"""The look at a run: what it says, against plain computations on the same networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from concurl.network.embed import embed
+from concurl.network.model import Model
+from concurl.objective.ensemble import diversity, draw_transforms
+from concurl.objective.sinkhorn import sinkhorn
+from concurl.training.monitor import Monitor
+from ranks import pictures
+
+
+def look(config, *, clustering=True, judge=None, autocast=None):
+    """What is seen of 40 of the 100 pictures; and the monitor, its model and their unit z and v."""
+    torch.manual_seed(0)
+    model, images = Model(config), pictures()
+    A = draw_transforms("projection", config.n_transforms, config.embedding_dim, config.projection_dim, 0)
+    monitor = Monitor(config, images, A, autocast, judge)
+    with torch.no_grad():  # a target that is not the online branch
+        model.target.projector[3].weight.add_(torch.randn(12, 16))
+    parts = list(embed(model, images[monitor.ids], image_size=8, sobel=config.sobel, autocast=autocast))
+    z, v = torch.cat([part["online"].z for part in parts]), torch.cat([part["target"].v for part in parts])
+    lengths = torch.tensor([10, 1, 1, -1])[:, None]  # only directions count, and the last one lies on the far side
+    model.prototypes.data.copy_(lengths * z[:4])
+    return monitor.look(model, clustering), monitor, model, normalize(z, dim=1), normalize(v, dim=1)
+
+
+@pytest.fixture
+def config(tiny):
+    return tiny(monitor_images=40)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_the_spread_is_that_of_the_targets_directions(config, autocast):
+    seen, monitor, _, _, v = look(config.replace(sobel=True), clustering=False, autocast=autocast)
+    assert len(set(monitor.ids)) == 40
+    assert seen == {"feature_std": pytest.approx(np.sqrt(12) * np.std(v.numpy(), axis=0, ddof=1).mean(), rel=1e-5)}
+
+
+def test_clusters_are_counted_without_balance_and_members_are_compared(config):
+    seen, monitor, model, z, _ = look(config)
+    C = model.prototypes.detach()
+    nearest = (z @ normalize(C, dim=1).t()).argmax(1)
+    assert seen["cluster_sizes"] == [int((nearest == k).sum()) for k in range(4)]
+    assert seen["cluster_sizes"][3] == 0
+    votes = [(normalize(z @ a.t(), dim=1) @ normalize(C @ a.t(), dim=1).t()).argmax(1) for a in monitor.A]
+    assert (seen["diversity_mean"], seen["diversity_std"]) == diversity(torch.stack(votes), 4)
+    assert 0 < seen["diversity_mean"] < 1
+
+
+def test_the_judge_is_asked_about_the_codes_of_these_images(config):
+    asked = []
+    seen, monitor, model, z, _ = look(config, judge=lambda *of: asked.append(of) or {"acc": 0.5})
+    ((ids, clusters),) = asked
+    np.testing.assert_array_equal(ids, monitor.ids)
+    q, _ = sinkhorn(z @ normalize(model.prototypes.detach(), dim=1).t(), config.epsilon, 50)
+    np.testing.assert_array_equal(clusters, q.argmax(1))
+    assert seen["cluster_sizes"] != np.bincount(clusters, minlength=4).tolist()
+    assert seen["acc"] == 0.5
