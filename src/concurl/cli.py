@@ -78,10 +78,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"concurl: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
-        if (
-            isinstance(error, BrokenPipeError) and _unread()
-        ):  # `concurl ... | head`: who has read enough needs no message
-            return 141
+        if isinstance(error, BrokenPipeError) and _unread():
+            return 141  # `concurl ... | head`: who has read enough needs no message
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         denied = isinstance(error, PermissionError)
         hint = "; see who may read and write it" if denied else ""

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
+
+from concurl.data.decode import DecodeError, decode
 
 
 def encoded(image: Image.Image, format: str, **options: Any) -> bytes:
@@ -77,3 +80,11 @@ def tiff(
         directory += struct.pack(order + "HHI", tag, kind, 1) + packed
     mark = b"II*\0" if order == "<" else b"MM\0*"
     return mark + struct.pack(order + "I", 8) + directory + struct.pack(order + "I", 0) + data
+
+
+def status_of(data: bytes) -> str:
+    with pytest.raises(DecodeError) as caught:
+        decode(data, 32)
+    assert caught.value.reason
+    assert "\n" not in caught.value.reason
+    return caught.value.status

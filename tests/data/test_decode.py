@@ -1,10 +1,7 @@
-"""Pixels out of every mode, depth and format, against numpy; and refusals."""
+"""Pixels out of every mode and format, against numpy; sizes, and which are refused."""
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import zlib
 from pathlib import Path
 
@@ -12,125 +9,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from pictures import encoded, png, png_bomb, scene, tiff
+from pictures import encoded, png_bomb, scene, status_of
 from PIL import Image, ImageFile
 
 from concurl.data import decode as decode_module
-from concurl.data.decode import Decoded, DecodeError, decode, decode_bytes, decode_file, decode_picture
+from concurl.data.decode import decode, decode_bytes, decode_file
 
-RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-
-
-def gray(decoded: Decoded) -> NDArray[np.uint8]:
-    assert (decoded.pixels[0] == decoded.pixels[1]).all()
-    assert (decoded.pixels[0] == decoded.pixels[2]).all()
-    return decoded.pixels[0]
-
-
-def status_of(data: bytes) -> str:
-    with pytest.raises(DecodeError) as caught:
-        decode(data, 32)
-    assert caught.value.reason
-    assert "\n" not in caught.value.reason
-    return caught.value.status
-
-
-# ---- bit depth -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        png(RAMP, 16, 0),
-        encoded(Image.fromarray(RAMP), "TIFF"),
-        encoded(Image.fromarray(RAMP), "TIFF", compression="tiff_lzw"),
-        tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16),
-        tiff(RAMP.astype(">u2").tobytes(), 256, 256, 16, order=">"),
-    ],
-    ids=["png", "tiff", "tiff-lzw", "tiff-little", "tiff-big"],
-)
-def test_a_16_bit_ramp_keeps_its_gray_levels(data: bytes) -> None:
-    found = decode(data, 256)
-    expected = np.round(RAMP / 257)  # 65535 / 255
-    assert (gray(found) == expected).all()
-    assert set(found.oddities) == {"gray", "16-bit"}
-    assert len(np.unique(gray(found))) == 256  # Pillow's own conversion leaves 99.6% of it white
-
-
-def test_16_bit_colours() -> None:
-    samples = np.stack([RAMP, RAMP[::-1], RAMP.T], -1)
-    found = decode(png(samples, 16, 2), 256)
-    assert np.abs(found.pixels.transpose(1, 2, 0) - samples / 257).max() <= 1
-    assert found.oddities == ("16-bit",)
-
-
-def test_12_bits_are_12_bits() -> None:
-    values = np.arange(4096).reshape(64, 64)
-    pairs = values.reshape(-1, 2)
-    packed = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], -1)
-    found = decode(tiff(packed.astype(np.uint8).tobytes(), 64, 64, 12), 64)
-    assert (gray(found) == np.round(values * 255 / 4095)).all()
-
-
-@pytest.mark.parametrize(("greatest", "bits"), [(255, 8), (700, 12), (4095, 12), (4096, 14), (16383, 14), (16384, 16)])
-def test_what_a_camera_leaves_in_16_bits_is_not_black(greatest: int, bits: int) -> None:
-    values = np.linspace(0, greatest, 4096).astype(np.uint16).reshape(64, 64)
-    expected = np.round(values * (255 / (2**bits - 1)))
-    for data in (encoded(Image.fromarray(values), "TIFF", compression="tiff_lzw"), png(values, 16, 0)):
-        found = decode(data, 64)
-        assert (gray(found) == expected).all()
-        assert set(found.oddities) == {"gray", f"{bits}-bit"}
-    assert (decode_picture(Image.fromarray(values), 64)[0] == expected).all()
-
-
-def test_what_a_colour_camera_leaves_in_16_bits_is_not_black() -> None:
-    values = np.linspace(0, 4095, 4096).astype(np.uint16).reshape(64, 64)
-    samples = np.stack([values, values[::-1], values.T], -1)
-    found = decode(png(samples, 16, 2), 64)
-    assert np.abs(found.pixels.transpose(1, 2, 0) - samples * (255 / 4095)).max() <= 17  # Pillow leaves 16 levels
-    assert found.oddities == ("12-bit",)
-    dim = Image.fromarray((samples >> 8).astype(np.uint8))  # as dark, and eight bits by right
-    assert (decode_picture(dim, 64) == np.asarray(dim).transpose(2, 0, 1)).all()
-    assert (decode(encoded(dim, "PNG"), 64).pixels == np.asarray(dim).transpose(2, 0, 1)).all()
-    assert not decode(png(np.zeros_like(samples), 16, 2), 64).pixels.any()
-
-
-def test_white_is_zero_in_16_bits() -> None:
-    found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, photometric=0), 256)
-    assert (gray(found) == 255 - np.round(RAMP / 257)).all()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.linspace(-3, 7, 4096, dtype=np.float32).reshape(64, 64),
-        np.linspace(-2_000_000, 1_000_000, 4096).astype(np.int32).reshape(64, 64),
-        np.linspace(-1000, 3000, 4096).astype(np.int16).reshape(64, 64),
-        np.linspace(-3e38, 3e38, 4096, dtype=np.float32).reshape(64, 64),
-    ],
-    ids=["float", "int32", "int16", "widest"],
-)
-def test_samples_without_a_range_are_stretched_and_said_to_be(values: NDArray[np.generic]) -> None:
-    format = 3 if values.dtype.kind == "f" else 2
-    data = tiff(values.tobytes(), 64, 64, 8 * values.dtype.itemsize, sample_format=format)
-    found = decode(data, 64)
-    exact = values.astype(np.float64)
-    expected = (exact - exact.min()) * (255 / (exact.max() - exact.min()))
-    assert np.abs(gray(found) - expected).max() <= 0.51
-    assert "stretched" in found.oddities
-
-
-def test_nan_and_constant_floats() -> None:
-    values = np.linspace(0, 1, 4096, dtype=np.float32).reshape(64, 64)
-    values[3, 5], values[4, 5] = np.nan, np.inf
-    found = gray(decode(tiff(values.tobytes(), 64, 64, 32, sample_format=3), 64))
-    assert found[3, 5] == found[4, 5] == 0
-    assert found[63, 63] == 255
-    constant = tiff(np.full((64, 64), 7, np.float32).tobytes(), 64, 64, 32, sample_format=3)
-    assert (gray(decode(constant, 64)) == 0).all()
-
-
-# ---- EXIF ------------------------------------------------------------------------------------------------
+# ---- EXIF ----------------------------------------------------------------------------------------------------
 
 # What a camera stores when it was held so that the viewer must turn the picture (EXIF 2.3, tag 274).
 STORED = {
@@ -164,7 +49,7 @@ def test_broken_exif_does_not_cost_the_picture() -> None:
     assert (decode_bytes(data, 64) == scene().transpose(2, 0, 1)).all()
 
 
-# ---- colour and alpha ------------------------------------------------------------------------------------
+# ---- colour and alpha ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("background", [(255, 255, 255), (10, 200, 90)])
@@ -240,7 +125,7 @@ def test_of_several_frames_the_first(format: str) -> None:
     assert said not in decode(encoded(frames[0], format), 40).oddities
 
 
-# ---- sizes -----------------------------------------------------------------------------------------------
+# ---- sizes ---------------------------------------------------------------------------------------------------
 
 
 def reference(image: NDArray[np.uint8], size: int) -> NDArray[np.float64]:
@@ -312,112 +197,3 @@ def test_a_long_strip_is_cropped_before_it_is_enlarged() -> None:
     strip[:, 29_990:30_010] = 255  # the centre is white, all else black
     found = decode_bytes(encoded(Image.fromarray(strip), "PNG"), 224)
     assert (found == 255).all()
-
-
-# ---- damage ----------------------------------------------------------------------------------------------
-
-FORMATS = {
-    "jpeg": ("JPEG", {"quality": 90}),
-    "progressive": ("JPEG", {"quality": 90, "progressive": True}),
-    "png": ("PNG", {}),
-    "webp": ("WEBP", {}),
-    "webp-lossless": ("WEBP", {"lossless": True}),
-    "bmp": ("BMP", {}),
-    "tiff": ("TIFF", {}),
-    "tiff-lzw": ("TIFF", {"compression": "tiff_lzw"}),
-    "tiff-jpeg": ("TIFF", {"compression": "jpeg"}),
-    "gif": ("GIF", {}),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_truncated_anywhere(name: str) -> None:
-    format, options = FORMATS[name]
-    data = encoded(Image.fromarray(scene(96, 120)), format, **options)
-    decode(data, 32)
-    dice = random.Random(0)
-    # libtiff says no more than "error" when a JPEG's tables are lost with the directory.
-    allowed = ("truncated", "unreadable") if name == "tiff-jpeg" else ("truncated",)
-    for _ in range(60):
-        length = dice.randrange(16, len(data) - 40)
-        assert status_of(data[:length]) in allowed, length
-
-
-def test_truncated_behind_its_directory() -> None:
-    """libtiff alone would only say "error"."""
-    packed = zlib.compress(np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8).tobytes())
-    whole = tiff(packed, 64, 64, 8, compression=8)
-    decode(whole, 64)
-    for length in (200, 1000, len(whole) - 100):
-        assert status_of(whole[:length]) == "truncated"
-
-
-def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jpg")
-    signal.alarm(10)
-    try:
-        with pytest.raises(DecodeError, match="unreadable: not a regular file"):
-            decode_file(tmp_path / "pipe.jpg", 32)
-    finally:
-        signal.alarm(0)
-
-
-def test_what_is_no_picture() -> None:
-    assert status_of(b"") == "empty"
-    assert status_of(b"a text called photo.jpg\n" * 9) == "not an image"
-    assert status_of(b"\0\0\0\x18ftypheic" + bytes(99)) == "not an image"
-    assert status_of(b"%PDF-1.7") == "not an image"
-    assert status_of(b"P6 64 64 255 " + bytes(64 * 64 * 3)) == "not an image"  # Pillow would
-    flipped = bytearray(encoded(Image.new("L", (64, 64)), "PNG"))
-    flipped[20] ^= 1
-    assert status_of(bytes(flipped)) == "unreadable"  # the header's checksum
-
-
-MODES = {  # all that Pillow writes
-    "JPEG": "L RGB CMYK YCbCr",
-    "PNG": "1 L LA P RGB RGBA I;16",
-    "WEBP": "RGB RGBA",
-    "BMP": "1 L P RGB RGBA",
-    "TIFF": "1 L LA P RGB RGBA CMYK YCbCr LAB I;16 I F",
-    "GIF": "1 L P RGB RGBA",
-}
-
-
-def mutated(dice: random.Random) -> bytes:
-    format, options = FORMATS[dice.choice(list(FORMATS))]
-    mode = dice.choice(MODES[format].split())
-    if options.get("compression") == "jpeg" and mode not in ("L", "RGB", "CMYK", "YCbCr"):
-        mode = "RGB"
-    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5)))
-    if mode == "LAB":
-        image = Image.merge("LAB", image.split())
-    elif mode == "I;16":
-        image = Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 257)
-    else:
-        image = image.convert(mode)
-    data = bytearray(encoded(image, format, **options))
-    for _ in range(dice.choice([1, 1, 2, 8])):
-        where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))
-        what = dice.randrange(3)
-        if what == 0:
-            data[where] = dice.randrange(256)
-        elif what == 1:
-            del data[where : where + dice.randrange(1, 9)]
-        else:
-            data[where:where] = dice.randbytes(dice.randrange(1, 9))
-    return bytes(data)
-
-
-def test_mutations_are_decoded_or_refused_and_nothing_else() -> None:
-    dice = random.Random(1)
-    statuses = [status_or_ok(mutated(dice)) for _ in range(400)]
-    assert 80 < statuses.count("ok") < 320
-    assert set(statuses) <= {"ok", "unreadable", "truncated", "too small", "too large", "not an image"}
-
-
-def status_or_ok(data: bytes) -> str:
-    try:
-        assert decode_bytes(data, 32).shape == (3, 32, 32)
-    except DecodeError as error:
-        return error.status
-    return "ok"

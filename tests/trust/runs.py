@@ -19,6 +19,7 @@ OPTIONS = (  # for one that takes a fraction of a second, and still goes through
     "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --codes-from target "
     "--cluster-start 0.3 --checkpoint-minutes 0.0005 --device cpu"
 ).split()
+FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", "--quiet", "--no-report", *OPTIONS]
 RESULTS = ("assignments.csv", "embeddings.npy", "model/model.safetensors", "model/model.json", "summary.json")
 
 

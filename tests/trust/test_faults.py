@@ -1,32 +1,23 @@
-"""What goes wrong inside a run: NaN, no memory, a disk without room, images that vanish, a folder not to be written."""
+"""What goes wrong inside a run: NaN, images that vanish or crash their decoder, jumping clocks, a second run."""
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from runs import OPTIONS, Run, Warm, half_files, photos, results
+from runs import FIT, Run, Warm, half_files, results
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints, load_newest
 from concurl.training.step import Step
 
-FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", "--quiet", "--no-report", *OPTIONS]
+pytestmark = pytest.mark.usefixtures("here")
+
+
 RESUME = ["fit", "--resume", "-o", "run", "--quiet", "--no-report"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    photos(tmp_path / "photos")
-    return tmp_path
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, at: int, what: str) -> None:
@@ -82,87 +73,6 @@ def test_a_diverged_run_says_so_when_resumed(
     assert main(RESUME) == 0  # the cause has gone: here it was the test
     assert "diverged before" in capsys.readouterr().err
     assert not Path("run/nan-batch.txt").exists()
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
-        MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
-    ],
-    ids=["cuda", "python", "cpu"],
-)
-def test_out_of_memory_names_a_part_that_fits(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def step(self: Step, *arguments: Any) -> torch.Tensor:
-        raise error
-
-    monkeypatch.setattr(Step, "__call__", step)
-    assert main(FIT) == 1
-    said = capsys.readouterr().err
-    assert "batch_size=8" in said
-    assert "--micro-batch 4 would probably fit" in said
-    assert "Traceback" not in said
-
-
-def test_the_fitting_part_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurl.config import Config
-    from concurl.training import memory
-
-    config = Config(encoder="resnet18", stem="small", image_size=32, batch_size=4096)
-    sizes = []
-    for gigabytes in (0.001, 1, 4, 16):
-        monkeypatch.setattr(memory, "free_host_memory", lambda: int(gigabytes * 2**30))  # noqa: B023
-        sizes.append(memory.fitting_part(config, torch.device("cpu")))
-    assert sizes[0] == 1
-    assert sizes == sorted(sizes)
-    assert sizes[2] == 4 * sizes[1]
-    assert sizes[-1] <= 2048, "never the size that failed"
-    parts = config.replace(micro_batch=64)
-    assert memory.fitting_part(parts, torch.device("cpu")) == 32, "nor the part that failed"
-
-
-def test_what_did_not_fit_is_let_go_before_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    import weakref
-
-    from concurl.training import memory
-
-    held: list[weakref.ref[torch.Tensor]] = []
-
-    def step(self: Step, *arguments: Any) -> torch.Tensor:
-        activations = torch.zeros(9)
-        held.append(weakref.ref(activations))
-        try:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        except RuntimeError:
-            raise RuntimeError("CUDA error: operation failed during capture") from None  # as a graph's recording ends
-
-    alive: list[bool] = []
-    monkeypatch.setattr(Step, "__call__", step)
-    monkeypatch.setattr(memory, "free_host_memory", lambda: alive.append(held[0]() is not None) or 2**30)
-    assert main(FIT) == 1
-    assert alive == [False]
-
-
-def test_memory_left_is_what_the_limits_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    import resource
-
-    from concurl.data.feed import free_host_memory
-
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    monkeypatch.setattr(resource, "getrlimit", lambda limit: (mapped + 2**28, -1))
-    assert 2**27 < free_host_memory() <= 2**28
-
-
-def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(self: Step, *arguments: Any) -> torch.Tensor:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    monkeypatch.setattr(Step, "__call__", step)
-    with pytest.raises(RuntimeError, match="mat1"):
-        main(FIT)
 
 
 def test_images_may_vanish_and_change_during_a_run(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
@@ -327,67 +237,3 @@ def test_a_name_for_the_run_that_is_a_file_or_in_a_file(capsys: pytest.CaptureFi
     Path("run").write_text("")
     assert main(FIT) == 2
     assert "is a file" in capsys.readouterr().err
-
-
-# ---- a disk without room, and one that is read-only -----------------------------------------------------------
-
-
-def on_small_disks(tries: int, seed: int, cwd: Path) -> dict[str, Any]:
-    """disk_full.py in a mount namespace of its own; skipped where there are none."""
-    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
-        pytest.skip("needs mount namespaces")
-    script = Path(__file__).with_name("disk_full.py")
-    command = ["unshare", "-rm", sys.executable, str(script), str(tries), str(seed)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    tally: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(tally)
-    return tally
-
-
-def test_a_few_full_disks_and_one_read_only(here: Path) -> None:
-    tally = on_small_disks(4, 1, here)
-    assert tally["full"] == 4 + 4  # of a run, and of each other writer
-    assert tally["read-only"] == 2
-    assert half_files(here) == []
-
-
-def test_a_disk_that_fills_while_folders_are_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import errno
-    import shutil
-
-    assert main(FIT) == 0
-    plain, copied = shutil.copyfile, []
-
-    def copy(source: Path, target: Path) -> None:
-        if len(copied) == 3:
-            Path(target).write_bytes(b"hal")
-            raise OSError(errno.ENOSPC, "No space left on device")
-        copied.append(plain(source, target))
-
-    monkeypatch.setattr(shutil, "copyfile", copy)
-    assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 74
-    assert "bytes" in capsys.readouterr().err
-    assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_fifty_full_disks(here: Path) -> None:
-    assert on_small_disks(50, 2, here)["full"] >= 50
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_real_lack_of_memory_and_the_script_for_the_gpu(here: Path) -> None:
-    """gpu.py on a CPU: a limit on the process stands for a full card. What it advises must then fit."""
-    script = Path(__file__).with_name("gpu.py")
-    command = [sys.executable, str(script), "--output", "gpu", "--device", "cpu", "--parts", "off", "memory"]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((here / "gpu" / "gpu.json").read_text())
-    assert found["off"]["largest_difference_after_resume"] == 0
-    assert found["memory"]["exit_code"] == 1
-    print(found["memory"]["message"])

@@ -106,11 +106,12 @@ def embeddings(
     units: list[Tensor] = []
 
     def fetch() -> None:
-        found = {name: torch.cat(parts) for name, parts in waiting.items() if parts}
-        if found:
-            units.append(normalize(found[trained.space], dim=1).cpu())
-        for name, parts in fetched.items():
-            parts.extend([found[name].cpu()] if name in found else [])
+        if not waiting[trained.space]:
+            return
+        found = {name: torch.cat(parts) for name, parts in waiting.items()}
+        units.append(normalize(found[trained.space], dim=1).cpu())
+        for name in branches:
+            fetched[name].append(found[name].cpu())
         for parts in waiting.values():
             parts.clear()
 

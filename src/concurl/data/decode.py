@@ -157,10 +157,8 @@ def _used(image: Image.Image, depth: int) -> int:
     if depth != 16 or not (image.mode.startswith("I;16") or (image.mode == "RGB" and not _has_alpha(image))):
         return depth
     greatest = int(np.asarray(image).max())
-    if image.mode == "RGB":
-        greatest = (
-            greatest << 8 or 2**16 - 1
-        )  # Pillow keeps the upper byte only; where that is 0, nothing is left to scale
+    if image.mode == "RGB":  # Pillow keeps the upper byte only; where that is 0, nothing is left to scale
+        greatest = greatest << 8 or 2**16 - 1
     return next((bits for bits in _DEPTHS if greatest < 2**bits), depth)
 
 

@@ -1,0 +1,122 @@
+"""Damaged files, and what is no picture: refused with a reason, and nothing worse."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import encoded, scene, status_of, tiff
+from PIL import Image
+
+from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file
+
+FORMATS = {
+    "jpeg": ("JPEG", {"quality": 90}),
+    "progressive": ("JPEG", {"quality": 90, "progressive": True}),
+    "png": ("PNG", {}),
+    "webp": ("WEBP", {}),
+    "webp-lossless": ("WEBP", {"lossless": True}),
+    "bmp": ("BMP", {}),
+    "tiff": ("TIFF", {}),
+    "tiff-lzw": ("TIFF", {"compression": "tiff_lzw"}),
+    "tiff-jpeg": ("TIFF", {"compression": "jpeg"}),
+    "gif": ("GIF", {}),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_truncated_anywhere(name: str) -> None:
+    format, options = FORMATS[name]
+    data = encoded(Image.fromarray(scene(96, 120)), format, **options)
+    decode(data, 32)
+    dice = random.Random(0)
+    # libtiff says no more than "error" when a JPEG's tables are lost with the directory.
+    allowed = ("truncated", "unreadable") if name == "tiff-jpeg" else ("truncated",)
+    for _ in range(60):
+        length = dice.randrange(16, len(data) - 40)
+        assert status_of(data[:length]) in allowed, length
+
+
+def test_truncated_behind_its_directory() -> None:
+    """libtiff alone would only say "error"."""
+    packed = zlib.compress(np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8).tobytes())
+    whole = tiff(packed, 64, 64, 8, compression=8)
+    decode(whole, 64)
+    for length in (200, 1000, len(whole) - 100):
+        assert status_of(whole[:length]) == "truncated"
+
+
+def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    signal.alarm(10)
+    try:
+        with pytest.raises(DecodeError, match="unreadable: not a regular file"):
+            decode_file(tmp_path / "pipe.jpg", 32)
+    finally:
+        signal.alarm(0)
+
+
+def test_what_is_no_picture() -> None:
+    assert status_of(b"") == "empty"
+    assert status_of(b"a text called photo.jpg\n" * 9) == "not an image"
+    assert status_of(b"\0\0\0\x18ftypheic" + bytes(99)) == "not an image"
+    assert status_of(b"%PDF-1.7") == "not an image"
+    assert status_of(b"P6 64 64 255 " + bytes(64 * 64 * 3)) == "not an image"  # Pillow would
+    flipped = bytearray(encoded(Image.new("L", (64, 64)), "PNG"))
+    flipped[20] ^= 1
+    assert status_of(bytes(flipped)) == "unreadable"  # the header's checksum
+
+
+MODES = {  # all that Pillow writes
+    "JPEG": "L RGB CMYK YCbCr",
+    "PNG": "1 L LA P RGB RGBA I;16",
+    "WEBP": "RGB RGBA",
+    "BMP": "1 L P RGB RGBA",
+    "TIFF": "1 L LA P RGB RGBA CMYK YCbCr LAB I;16 I F",
+    "GIF": "1 L P RGB RGBA",
+}
+
+
+def mutated(dice: random.Random) -> bytes:
+    format, options = FORMATS[dice.choice(list(FORMATS))]
+    mode = dice.choice(MODES[format].split())
+    if options.get("compression") == "jpeg" and mode not in ("L", "RGB", "CMYK", "YCbCr"):
+        mode = "RGB"
+    image = Image.fromarray(scene(40, 56, seed=dice.randrange(5)))
+    if mode == "LAB":
+        image = Image.merge("LAB", image.split())
+    elif mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L"), np.uint16) * 257)
+    else:
+        image = image.convert(mode)
+    data = bytearray(encoded(image, format, **options))
+    for _ in range(dice.choice([1, 1, 2, 8])):
+        where = dice.randrange(2, min(len(data), dice.choice([64, 700, 10**9])))
+        what = dice.randrange(3)
+        if what == 0:
+            data[where] = dice.randrange(256)
+        elif what == 1:
+            del data[where : where + dice.randrange(1, 9)]
+        else:
+            data[where:where] = dice.randbytes(dice.randrange(1, 9))
+    return bytes(data)
+
+
+def test_mutations_are_decoded_or_refused_and_nothing_else() -> None:
+    dice = random.Random(1)
+    statuses = [status_or_ok(mutated(dice)) for _ in range(400)]
+    assert 80 < statuses.count("ok") < 320
+    assert set(statuses) <= {"ok", "unreadable", "truncated", "too small", "too large", "not an image"}
+
+
+def status_or_ok(data: bytes) -> str:
+    try:
+        assert decode_bytes(data, 32).shape == (3, 32, 32)
+    except DecodeError as error:
+        return error.status
+    return "ok"

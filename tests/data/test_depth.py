@@ -1,0 +1,111 @@
+"""Samples of more than eight bits: each keeps what a viewer would show of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pictures import encoded, png, tiff
+from PIL import Image
+
+from concurl.data.decode import Decoded, decode, decode_picture
+
+RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+
+
+def gray(decoded: Decoded) -> NDArray[np.uint8]:
+    assert (decoded.pixels[0] == decoded.pixels[1]).all()
+    assert (decoded.pixels[0] == decoded.pixels[2]).all()
+    return decoded.pixels[0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        png(RAMP, 16, 0),
+        encoded(Image.fromarray(RAMP), "TIFF"),
+        encoded(Image.fromarray(RAMP), "TIFF", compression="tiff_lzw"),
+        tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16),
+        tiff(RAMP.astype(">u2").tobytes(), 256, 256, 16, order=">"),
+    ],
+    ids=["png", "tiff", "tiff-lzw", "tiff-little", "tiff-big"],
+)
+def test_a_16_bit_ramp_keeps_its_gray_levels(data: bytes) -> None:
+    found = decode(data, 256)
+    expected = np.round(RAMP / 257)  # 65535 / 255
+    assert (gray(found) == expected).all()
+    assert set(found.oddities) == {"gray", "16-bit"}
+    assert len(np.unique(gray(found))) == 256  # Pillow's own conversion leaves 99.6% of it white
+
+
+def test_16_bit_colours() -> None:
+    samples = np.stack([RAMP, RAMP[::-1], RAMP.T], -1)
+    found = decode(png(samples, 16, 2), 256)
+    assert np.abs(found.pixels.transpose(1, 2, 0) - samples / 257).max() <= 1
+    assert found.oddities == ("16-bit",)
+
+
+def test_12_bits_are_12_bits() -> None:
+    values = np.arange(4096).reshape(64, 64)
+    pairs = values.reshape(-1, 2)
+    packed = np.stack([pairs[:, 0] >> 4, (pairs[:, 0] & 15) << 4 | pairs[:, 1] >> 8, pairs[:, 1] & 255], -1)
+    found = decode(tiff(packed.astype(np.uint8).tobytes(), 64, 64, 12), 64)
+    assert (gray(found) == np.round(values * 255 / 4095)).all()
+
+
+@pytest.mark.parametrize(("greatest", "bits"), [(255, 8), (700, 12), (4095, 12), (4096, 14), (16383, 14), (16384, 16)])
+def test_what_a_camera_leaves_in_16_bits_is_not_black(greatest: int, bits: int) -> None:
+    values = np.linspace(0, greatest, 4096).astype(np.uint16).reshape(64, 64)
+    expected = np.round(values * (255 / (2**bits - 1)))
+    for data in (encoded(Image.fromarray(values), "TIFF", compression="tiff_lzw"), png(values, 16, 0)):
+        found = decode(data, 64)
+        assert (gray(found) == expected).all()
+        assert set(found.oddities) == {"gray", f"{bits}-bit"}
+    assert (decode_picture(Image.fromarray(values), 64)[0] == expected).all()
+
+
+def test_what_a_colour_camera_leaves_in_16_bits_is_not_black() -> None:
+    values = np.linspace(0, 4095, 4096).astype(np.uint16).reshape(64, 64)
+    samples = np.stack([values, values[::-1], values.T], -1)
+    found = decode(png(samples, 16, 2), 64)
+    assert np.abs(found.pixels.transpose(1, 2, 0) - samples * (255 / 4095)).max() <= 17  # Pillow leaves 16 levels
+    assert found.oddities == ("12-bit",)
+    dim = Image.fromarray((samples >> 8).astype(np.uint8))  # as dark, and eight bits by right
+    assert (decode_picture(dim, 64) == np.asarray(dim).transpose(2, 0, 1)).all()
+    assert (decode(encoded(dim, "PNG"), 64).pixels == np.asarray(dim).transpose(2, 0, 1)).all()
+    assert not decode(png(np.zeros_like(samples), 16, 2), 64).pixels.any()
+
+
+def test_white_is_zero_in_16_bits() -> None:
+    found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, photometric=0), 256)
+    assert (gray(found) == 255 - np.round(RAMP / 257)).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(-3, 7, 4096, dtype=np.float32).reshape(64, 64),
+        np.linspace(-2_000_000, 1_000_000, 4096).astype(np.int32).reshape(64, 64),
+        np.linspace(-1000, 3000, 4096).astype(np.int16).reshape(64, 64),
+        np.linspace(-3e38, 3e38, 4096, dtype=np.float32).reshape(64, 64),
+    ],
+    ids=["float", "int32", "int16", "widest"],
+)
+def test_samples_without_a_range_are_stretched_and_said_to_be(values: NDArray[np.generic]) -> None:
+    format = 3 if values.dtype.kind == "f" else 2
+    data = tiff(values.tobytes(), 64, 64, 8 * values.dtype.itemsize, sample_format=format)
+    found = decode(data, 64)
+    exact = values.astype(np.float64)
+    expected = (exact - exact.min()) * (255 / (exact.max() - exact.min()))
+    assert np.abs(gray(found) - expected).max() <= 0.51
+    assert "stretched" in found.oddities
+
+
+def test_nan_and_constant_floats() -> None:
+    values = np.linspace(0, 1, 4096, dtype=np.float32).reshape(64, 64)
+    values[3, 5], values[4, 5] = np.nan, np.inf
+    found = gray(decode(tiff(values.tobytes(), 64, 64, 32, sample_format=3), 64))
+    assert found[3, 5] == found[4, 5] == 0
+    assert found[63, 63] == 255
+    constant = tiff(np.full((64, 64), 7, np.float32).tobytes(), 64, 64, 32, sample_format=3)
+    assert (gray(decode(constant, 64)) == 0).all()
