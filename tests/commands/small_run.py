@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,6 @@ def fit(photos: Path, *more: str) -> int:
 def rows(path: Path | str) -> list[dict[str, str]]:
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
-
-
-def tree_hash(folder: Path) -> str:
-    content = [(str(p), p.stat().st_mtime_ns, p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()]
-    return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import TINY, fit, rows, tree_hash
+from small_run import TINY, fit, rows
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
+from trees import tree_hash
 
 
 def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:

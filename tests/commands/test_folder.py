@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import TINY, fit, refused, tree_hash
+from small_run import TINY, fit, refused
 
 from concurl.cli import main
 from concurl.runfolder import run_folder
+from trees import tree_hash
 
 OWN = ["report.html", "assignments.csv", "model/mine.txt", "checkpoints/mine.txt", "train.log", "run.json"]
 

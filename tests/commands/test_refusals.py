@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from small_run import TINY, fit, refused, tree_hash
+from small_run import TINY, fit, refused
+
+from trees import tree_hash
 
 
 def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

@@ -15,59 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import HOSTILE, PHOTO, zoo
+from mutants import mutated
 from pictures import encoded, png, png_bomb, scene
 from PIL import Image
-from test_decode import mutated
-from test_listing import HOSTILE
 
 from concurl.data import audit as audit_module
 from concurl.data.audit import Row, audit, summarise, write_csv
 from concurl.data.firsts import Firsts
 from concurl.errors import RunError
-
-PHOTO = Image.fromarray(scene())
-
-
-def zoo(root: Path) -> dict[str, str]:
-    """A folder with one file of each kind; and the status that each should get."""
-    exif = Image.Exif()
-    exif[274] = 6
-    jpeg = encoded(PHOTO, "JPEG")
-    kinds = {
-        "a.jpg": (jpeg, "ok"),
-        "animated.gif": (
-            encoded(PHOTO, "GIF", save_all=True, append_images=[Image.new("RGB", (64, 64))]),
-            "ok",
-        ),
-        "bomb.png": (png_bomb(9000), "too large"),
-        "cmyk.jpg": (encoded(PHOTO.convert("CMYK"), "JPEG"), "ok"),
-        "copy of a.jpg": (jpeg, "duplicate"),
-        "damaged.png": (encoded(PHOTO, "PNG")[:40] + bytes(4000), "unreadable"),
-        "deep.png": (png(np.arange(4096).reshape(64, 64) * 16, 16, 0), "ok"),
-        "empty.jpg": (b"", "empty"),
-        "rotated.webp": (encoded(PHOTO, "WEBP", exif=exif), "ok"),
-        "strip.png": (encoded(Image.new("L", (1, 60_000)), "PNG"), "too small"),
-        "text.jpg": (b"not a picture", "not an image"),
-        "truncated.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
-        "truncated copy.jpg": (jpeg[: len(jpeg) // 2], "truncated"),
-    }
-    for name, (data, _) in kinds.items():
-        (root / name).write_bytes(data)
-    (root / "dangling.png").symlink_to("nowhere")
-    os.mkfifo(root / "pipe.jpg")
-    statuses = {name: status for name, (_, status) in kinds.items()}
-    return statuses | {"dangling.png": "unreadable", "pipe.jpg": "unreadable"}
-
-
-def tree_hash(root: Path) -> str:
-    digest = hashlib.sha256()
-    for folder, _, files in sorted(os.walk(os.fsencode(root))):
-        for path in [folder, *(os.path.join(folder, name) for name in sorted(files))]:
-            found = os.lstat(path)
-            digest.update(path + repr((found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)).encode())
-            if os.path.isfile(path):
-                digest.update(Path(os.fsdecode(path)).read_bytes())
-    return digest.hexdigest()
+from trees import tree_hash
 
 
 @pytest.mark.parametrize("workers", [0, 2])

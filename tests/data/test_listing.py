@@ -13,27 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import HOSTILE
 
 from concurl.data import folder
 from concurl.data.listing import Listing, list_files, list_source
 from concurl.errors import UserError
-
-HOSTILE = [
-    b"new\nline.png",
-    b'quote".png',
-    b"apos'trophe.png",
-    b"comma,semi;tab\t.png",
-    b"=cmd|' -C calc'!A0.png",
-    b"<script>alert(1)</script>.png".replace(b"/", b"_"),
-    b"invalid\xff\xfeutf8.png",
-    b"carriage\rreturn.png",
-    "rechts\u202elinks.png".encode(),
-    b"back\\slash.png",
-    b" space .png",
-    b"%s{}$HOME`id`.png",
-    b"#hash.png",
-    b"-rf.png",
-]
 
 
 def names(listing: Listing) -> list[str]:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import HOSTILE, zoo
 from pictures import encoded, scene
 from PIL import Image
-from test_audit import tree_hash, zoo
-from test_listing import HOSTILE
 
 from concurl.data.batches import sample
 from concurl.data.decode import decode_file
 from concurl.data.imageset import ImageSet
 from concurl.data.sources import choose_size, read_files, read_source, stored_size
 from concurl.errors import UserError
+from trees import tree_hash
 
 
 def photos(root: Path, count: int = 12, height: int = 100, width: int = 120) -> Path:

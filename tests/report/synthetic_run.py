@@ -182,3 +182,16 @@ def hostile_names() -> list[str]:
     names = script + template + quoting + direction + formulas + [os.fsdecode(b) for b in bytes_] + other
     assert len(names) == 60
     return names
+
+
+def seen_as(name: str) -> str:
+    """What a person should see of a name: worked out sign by sign, unlike the page's own way."""
+    seen = ""
+    for sign in name:
+        if "\ud800" <= sign <= "\udfff" or "\x80" <= sign <= "\x9f":
+            seen += "\ufffd"
+        elif sign < " " or sign == "\x7f":
+            seen += {"\n": "␊", "\r": "␍", "\t": "␉", "\x1b": "␛", "\x07": "␇", "\x7f": "␡"}[sign]
+        else:
+            seen += sign
+    return seen

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, spot, text, until
-from synthetic_run import Run, hostile_names
-from test_page import expected
+from synthetic_run import Run, hostile_names, seen_as
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains  # noqa: E402  (only where selenium is there)
@@ -80,14 +79,14 @@ def test_hostile_names_run_nothing_and_appear_as_they_are(browser: Browser, host
     page = browser.open(hostile.folder / "report.html")
     assert browser.console() == []
     alts = browser.js("return [...document.querySelectorAll('.thumb img')].map((e) => e.alt)")
-    assert {expected(name) for name in hostile_names()} == {alt.rpartition(", confidence ")[0] for alt in alts}
+    assert {seen_as(name) for name in hostile_names()} == {alt.rpartition(", confidence ")[0] for alt in alts}
     for name in hostile_names():  # each one in the viewer, and in the map's card
         row = browser.js(
-            "return data.file.findIndex((f, i) => data.folders[data.folder[i]] + f === arguments[0])", expected(name)
+            "return data.file.findIndex((f, i) => data.folders[data.folder[i]] + f === arguments[0])", seen_as(name)
         )
         assert row >= 0
         browser.js("document.querySelector(`.thumb[data-row='${arguments[0]}']`).click()", row)
-        assert browser.js("return document.querySelector('#viewer-path bdi').textContent") == expected(name)
+        assert browser.js("return document.querySelector('#viewer-path bdi').textContent") == seen_as(name)
         browser.js("document.getElementById('viewer').close()")
     browser.js("document.getElementById('stage').scrollIntoView({block: 'center'})")
     for i in range(60):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_run import Run, hostile_names, make_run
+from synthetic_run import Run, hostile_names, make_run, seen_as
 
 from concurl.errors import UserError
 from concurl.recipes import recipe
@@ -62,19 +62,6 @@ class Page(HTMLParser):
 
 def parsed(run: Run) -> Page:
     return Page((run.folder / "report.html").read_text(encoding="utf-8"))
-
-
-def expected(name: str) -> str:
-    """What a person should see of a name: worked out sign by sign, unlike the page's own way."""
-    seen = ""
-    for sign in name:
-        if "\ud800" <= sign <= "\udfff" or "\x80" <= sign <= "\x9f":
-            seen += "\ufffd"
-        elif sign < " " or sign == "\x7f":
-            seen += {"\n": "␊", "\r": "␍", "\t": "␉", "\x1b": "␛", "\x07": "␇", "\x7f": "␡"}[sign]
-        else:
-            seen += sign
-    return seen
 
 
 def test_every_picture_has_an_alternative_and_every_control_a_name(run: Run) -> None:
@@ -153,7 +140,7 @@ def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Call
 def test_hostile_names_are_shown_and_change_nothing(hostile: Run) -> None:
     page = parsed(hostile)
     alts = [attrs["alt"].rpartition(", confidence ")[0] for attrs, _ in page.all("img")]
-    names = {expected(name) for name in hostile_names()}
+    names = {seen_as(name) for name in hostile_names()}
     assert names <= set(alts)
     data = page.data()
     assert {data["folders"][f] + name for f, name in zip(data["folder"], data["file"], strict=True)} == names
