@@ -108,7 +108,7 @@ def test_settling_leaves_nothing_open_and_says_why() -> None:
     settled = {"image_size", "view_scale", "stem", "preset", "encoder", "batch_size", "epochs"}
     assert {line.split(" ")[0] for line in said} == settled | {"projector_hidden", "cluster_hidden"}
     # None is a value of theirs
-    optional = {"crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs", "micro_batch"}
+    optional = {"depth", "crop_min", "blur_kernel", "tau_b_end", "cluster_lr", "checkpoint_epochs", "micro_batch"}
     left = {f.name for f in dataclasses.fields(config) if getattr(config, f.name) is None}
     assert left <= optional
 

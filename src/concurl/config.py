@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from PIL import ImageColor
+
 from concurl.errors import UserError
 
 LATE = frozenset({
@@ -92,6 +94,10 @@ class Config:
     # ---- the images and their views ---------------------------------------------------------------------
     image_size: int | None = None
     """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
+    background: str = "white"
+    """Colour that shows through transparent parts, by name or as #rrggbb."""
+    depth: int | None = None
+    """Bits that 16-bit pictures use: 12, say, if a camera of 12 bits took them all. None: as many as each of them needs."""
     view_scale: float | None = 1.0
     """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None
@@ -219,6 +225,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tau_b": (0, 1),
     "tau_b_end": (0, 1),
     "image_size": (8, 1024),
+    "depth": (8, 16),
     "view_scale": (0.1, 2),
     "crop_min": (0.001, 1),
     "blur_kernel": (0, 255),
@@ -227,7 +234,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "epochs": (1, 1_000_000),
     "batch_size": (2, 1_000_000),
     "micro_batch": (1, 1_000_000),
-    "learning_rate": (0, 1000),
+    "learning_rate": (1e-9, 1000),
     "predictor_lr": (0, 1000),
     "weight_decay": (0, 100),
     "momentum": (0, 1),
@@ -264,6 +271,8 @@ def _check(config: Config) -> None:
                 raise UserError(f"{name}={value!r}: a {what} from {low:,} to {high:,} is needed")
             if type(value) not in (int, float):  # numpy's, perhaps: json knows only Python's own
                 object.__setattr__(config, name, int(value) if isinstance(value, numbers.Integral) else float(value))
+    if not _is_colour(config.background):
+        raise UserError(f"background={config.background!r}: a colour is needed, such as white, black or #808080")
     if config.blur_kernel and config.blur_kernel % 2 == 0:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:
@@ -279,3 +288,10 @@ def _check(config: Config) -> None:
             f"projection_dim={config.projection_dim}: rows can only be orthogonal up to "
             f"embedding_dim={config.embedding_dim}; lower the one or raise the other"
         )
+
+
+def _is_colour(text: str) -> bool:
+    try:
+        return len(ImageColor.getrgb(text)) == 3  # a fourth would be its own alpha
+    except ValueError:
+        return False

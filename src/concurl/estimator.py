@@ -23,6 +23,7 @@ from concurl.clustering.assign import Assignment, assign
 from concurl.config import LARGEST_SEED, Config
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
+from concurl.data.reading import Reading
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.progress import stages
@@ -100,7 +101,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             config = self._config()
             progress = stages() if self.verbose else None
             largest = run.largest_size(config)
-            images = open_source(X, image_size=config.image_size, largest=largest, progress=progress).images
+            images = open_source(
+                X, image_size=config.image_size, reading=Reading.of(config), largest=largest, progress=progress
+            ).images
             config, chosen = run.settled(config, images)
             run.tell(chosen)
             # a parameter stays as it was given: a second fit starts where the first did
@@ -195,7 +198,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def _assign(self, X: Any) -> Assignment:
         check_is_fitted(self, "trained_")
-        images = open_source(X, image_size=self.config_.image_size, each_given=True).images
+        images = open_source(
+            X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
+        ).images
         if images.skipped:
             left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
             left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,17 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
         gray=bool((some[:, :1] == some).all()),
         gpu=choose_device(config.device).type == "cuda",
     )
-    return settle(config, facts)
+    config, chosen = settle(config, facts)
+    return config, chosen + ([] if config.depth is not None else _unlike_depths(images.facts.get("oddities", {})))
+
+
+def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
+    """A line, where pictures of 16 bits use unlike ranges of them: to the networks that is unlike brightness."""
+    bits = {int(name.removesuffix("-bit")): count for name, count in oddities.items() if name.endswith("-bit")}
+    if len(bits) < 2:
+        return []
+    found = " and ".join(f"{bits[depth]:,} of {depth} bits" for depth in sorted(bits))
+    return [f"depth = what each picture needs: {found}; if one camera took them all, set it to {max(bits)} (--depth)"]
 
 
 def tell(chosen: Sequence[str]) -> None:

@@ -33,6 +33,10 @@ def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photo
         (["--device", "tpu"], "tpu"),
         (["--projection-dim", "9"], "projection_dim=9"),
         (["--limit", "1"], "limit"),
+        (["--learning-rate", "0"], "learning_rate=0"),
+        (["--depth", "17"], "depth=17"),
+        (["--background", "blank"], "white, black or #808080"),
+        (["--background", "#ffffff80"], "white, black or #808080"),
     ],
 )
 def test_wrong_values_are_named(

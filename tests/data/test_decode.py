@@ -14,6 +14,7 @@ from PIL import Image, ImageFile
 
 from concurl.data import decode as decode_module
 from concurl.data.decode import decode, decode_bytes, decode_file
+from concurl.data.reading import Reading
 
 # ---- EXIF ----------------------------------------------------------------------------------------------------
 
@@ -70,7 +71,7 @@ def test_alpha_lies_over_the_background(kind: str, background: tuple[int, int, i
         data = encoded(Image.fromarray(samples), "PNG")
     share = alpha[..., None] / 255
     expected = share * colour + (1 - share) * np.array(background)
-    found = decode(data, 64, background=background)
+    found = decode(data, 64, reading=Reading(background))
     assert np.abs(found.pixels.transpose(1, 2, 0) - expected).max() <= 1
     assert "alpha" in found.oddities
     assert ("palette" in found.oddities) == (kind == "P")
@@ -80,7 +81,7 @@ def test_invisible_colours_do_not_bleed_when_resized() -> None:
     samples = np.zeros((128, 128, 4), np.uint8)
     samples[:, :63] = (255, 0, 0, 0)  # red that nobody can see
     samples[:, 63:] = (0, 0, 255, 255)
-    found = decode_bytes(encoded(Image.fromarray(samples), "PNG"), 32, background=(0, 0, 0))
+    found = decode_bytes(encoded(Image.fromarray(samples), "PNG"), 32, reading=Reading((0, 0, 0)))
     assert found[0].max() == 0
 
 

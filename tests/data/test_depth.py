@@ -9,6 +9,7 @@ from pictures import encoded, png, tiff
 from PIL import Image
 
 from concurl.data.decode import Decoded, decode, decode_picture
+from concurl.data.reading import Reading
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 
@@ -109,3 +110,33 @@ def test_nan_and_constant_floats() -> None:
     assert found[63, 63] == 255
     constant = tiff(np.full((64, 64), 7, np.float32).tobytes(), 64, 64, 32, sample_format=3)
     assert (gray(decode(constant, 64)) == 0).all()
+
+
+@pytest.mark.parametrize(("greatest", "bits", "clipped"), [(200, 8, False), (4095, 12, False), (9000, 14, True)])
+def test_one_range_for_all_pictures_of_a_camera(greatest: int, bits: int, clipped: bool) -> None:
+    values = np.linspace(0, greatest, 4096).astype(np.uint16).reshape(64, 64)
+    expected = np.round(values * (255 / 4095)).clip(0, 255)
+    camera = Reading(depth=12)
+    for data in (encoded(Image.fromarray(values), "TIFF"), png(values, 16, 0)):
+        found = decode(data, 64, reading=camera)
+        assert (gray(found) == expected).all()
+        assert set(found.oddities) == {"gray", f"{bits}-bit", *(["clipped"] if clipped else [])}
+    assert (decode_picture(Image.fromarray(values), 64, camera)[0] == expected).all()
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_one_range_for_all_colours_of_a_camera(alpha: bool) -> None:
+    """Of colours Pillow keeps the upper byte: four bits of twelve."""
+    values = np.linspace(0, 1500, 4096).astype(np.uint16).reshape(64, 64)
+    samples = np.stack([values, values[::-1], values.T] + [np.full_like(values, 65535)] * alpha, -1)
+    found = decode(png(samples, 16, 6 if alpha else 2), 64, reading=Reading(depth=12))
+    assert (found.pixels.transpose(1, 2, 0) == np.round((samples[..., :3] >> 8) * (255 / 15))).all()
+
+
+def test_a_range_is_for_those_that_have_16_bits() -> None:
+    photo = encoded(Image.fromarray(np.full((64, 64, 3), 200, np.uint8)), "PNG")
+    assert (decode(photo, 64, reading=Reading(depth=12)).pixels == 200).all()
+    twelve = tiff(bytes([0xFF, 0xFF, 0xFF] * 2048), 64, 64, 12)  # says itself that it has 12
+    found = decode(twelve, 64, reading=Reading(depth=14))
+    assert (gray(found) == 255).all()
+    assert "clipped" not in found.oddities

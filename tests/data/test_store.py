@@ -22,6 +22,7 @@ from PIL import Image
 from concurl.data import audit, sources
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
+from concurl.data.reading import Reading
 from concurl.data.sources import read_source
 from concurl.data.store import find_slot, open_pack, write_pack
 from concurl.errors import RunError, UserError
@@ -90,7 +91,8 @@ def test_any_change_makes_a_new_pack_in_place_of_the_old(photos: Path, change: C
 
 
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
-    sets = [read(photos), read(photos, size=48), read(photos, background=(0, 0, 0))]
+    readings = Reading((0, 0, 0)), Reading(depth=12)
+    sets = [read(photos), read(photos, size=48), *(read(photos, reading=reading) for reading in readings)]
     assert not any(found.facts["pack_reused"] for found in sets)
     assert read(photos).facts["pack_reused"]
     assert read(photos, size=48).facts["pack_reused"]

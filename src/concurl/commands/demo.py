@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     config = recipe("digits").replace(seed=given.seed)
     if given.quick:
         config = config.replace(epochs=6)
-    opened = open_again(about, config.image_size)
+    opened = open_again(about, config)
     assert opened.labels is not None
     config, chosen = run.settled(config, opened.images)
     with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)
-    opened = open_again(about, config.image_size)
+    opened = open_again(about, config)
     labels = opened.labels
     if given.labels is not None:
         labels, _ = read_labels(given.labels, opened.images.names)

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     check_file(given.output, "labeller.pt2", about["source"])
-    images = open_again(about, config.image_size).images.images
+    images = open_again(about, config).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {checked} images")
     return 0

@@ -160,7 +160,7 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
         return _resume(given)
     if world.leads:
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
-    opened = open_again(about, config.image_size, given.workers, run.largest_size(config))
+    opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
     about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
@@ -193,7 +193,7 @@ def _resume(given: argparse.Namespace) -> int:
     with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
         config = runfolder.config_of(folder)
         about = moved_to(runfolder.run_facts(folder), given.moved)
-        opened = open_again(about, config.image_size, given.workers)
+        opened = open_again(about, config, given.workers)
         _train(world, given, opened, config, about, resume=True)
     return 0
 

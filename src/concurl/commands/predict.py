@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     check_limit(given.limit)
     from concurl import run, runfolder
     from concurl.data.opened import open_source
+    from concurl.data.reading import Reading
 
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
         raise UserError(f"the run comes first: {call('predict', given.source, given.run, '-o', given.output)}")
@@ -56,6 +57,7 @@ def main(argv: list[str]) -> int:
         given.source,
         data_dir=given.data_dir,
         image_size=trained.image_size,
+        reading=Reading.of(trained.config),
         limit=given.limit,
         each_given=True,
         progress=stages(),

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     take_names(given.run, config.n_clusters)
-    opened = open_again(about, config.image_size)
+    opened = open_again(about, config)
     if given.moved is not None:
         check_images(given.run, opened.images.names, given.moved)
     if given.labels is not None:

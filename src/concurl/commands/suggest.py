@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run).replace(device=given.device)
     arithmetic = Arithmetic.of(config)
     model = runfolder.feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config.image_size).images.images
+    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
     some = images[sample(config.seed, len(images), given.images).numpy()]
     if len(some) < 8:
         raise UserError(f"{given.run} has {len(some)} images: at least 8 are needed")

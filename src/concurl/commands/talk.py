@@ -15,6 +15,7 @@ from concurl.options import Parser
 from concurl.progress import OneLine, stages
 
 if TYPE_CHECKING:
+    from concurl.config import Config
     from concurl.data.opened import Opened
 
 log = logging.getLogger("concurl")
@@ -52,17 +53,17 @@ def absolute(source: str) -> str:
     return os.path.abspath(source) if os.path.lexists(source) else source
 
 
-def open_again(
-    about: dict[str, Any], image_size: int | None, workers: int | None = None, largest: int | None = None
-) -> Opened:
+def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
     """The images that run.json names."""
     from concurl.data.opened import open_source
+    from concurl.data.reading import Reading
 
     data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
     return open_source(
         about["source"],
         data_dir=data_dir,
-        image_size=image_size,
+        image_size=config.image_size,
+        reading=Reading.of(config),
         limit=about["limit"],
         workers=workers,
         largest=largest,

@@ -13,6 +13,7 @@ from PIL import Image
 from concurl.data.decode import DecodeError, decode_picture, resized
 from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
+from concurl.data.reading import OWN, Reading
 from concurl.data.sizes import SIZES, choose_size, stored_size
 from concurl.errors import UserError
 
@@ -55,7 +56,9 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
     return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
 
 
-def read_pictures(pictures: Sequence[Image.Image], size: int | None = None, largest: int | None = None) -> ImageSet:
+def read_pictures(
+    pictures: Sequence[Image.Image], size: int | None = None, largest: int | None = None, reading: Reading = OWN
+) -> ImageSet:
     """Pillow's images, of any mode and size, as their files would be read."""
     for number, picture in enumerate(pictures):
         if min(picture.size) < MIN_SIDE:
@@ -65,7 +68,7 @@ def read_pictures(pictures: Sequence[Image.Image], size: int | None = None, larg
     images = np.empty((len(pictures), 3, side, side), np.uint8)
     for number, picture in enumerate(pictures):
         try:
-            images[number] = decode_picture(picture, side)
+            images[number] = decode_picture(picture, side, reading)
         except DecodeError as error:
             raise UserError(f"picture {number} of the list cannot be read: {error.reason}") from None
     facts = {

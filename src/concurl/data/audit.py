@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.data.aside import written_aside
-from concurl.data.decode import WHITE, Colour
 from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
 from concurl.data.listing import Listing, PathLike, list_source
+from concurl.data.reading import OWN, Reading
 from concurl.data.workers import Lost, ordered_map, worker_count
 from concurl.errors import one_line
 
@@ -108,7 +108,7 @@ def inspect(
     listing: Listing,
     size: int | None,
     *,
-    background: Colour = WHITE,
+    reading: Reading = OWN,
     keep_duplicates: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -116,7 +116,7 @@ def inspect(
 ) -> Iterator[tuple[Row, NDArray[np.uint8] | None]]:
     """Audit and decode in one pass: each file's row and, where it is ok and `size` is given, its pixels."""
     total = len(listing)
-    tasks = (task_for(entry, listing.root, size, background) for entry in listing)
+    tasks = (task_for(entry, listing.root, size, reading) for entry in listing)
     results = ordered_map(EXAMINE, tasks, workers=worker_count(workers, total))
     firsts = None if keep_duplicates else Firsts(listing.sizes)
     for index, result in enumerate(results):

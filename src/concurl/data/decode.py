@@ -1,10 +1,10 @@
 """Bytes -> RGB uint8: modes, bit depth, alpha, EXIF orientation.
 
 Whatever the file holds becomes what a viewer would show, with one exception: colour profiles are not applied.
-Samples of 16 bits are scaled by the depth that they use (Pillow's own conversion clips them to white, and what
-a camera of 12 bits leaves in 16 would be all but black). Signed, 32-bit and floating samples have no known range: they
-are stretched from the image's least value to its greatest. Of several frames or pages the first is taken. `oddities`
-says all this.
+Samples of 16 bits are scaled by the depth that they use, or by the one they are said to have (Pillow's own conversion
+clips them to white, and what a camera of 12 bits leaves in 16 would be all but black). Signed, 32-bit and floating samples
+have no known range: they are stretched from the image's least value to its greatest. Of several frames or pages the first
+is taken. `oddities` says all this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from PIL.ImageFile import ImageFile
 from concurl.data.content import DecodeError as DecodeError
 from concurl.data.content import image_format, read_content
 from concurl.data.header import failure, is_cut, open_image
+from concurl.data.reading import OWN, Colour, Reading
 
 VERSION = 2  # raise it when the same file would give other pixels: packed copies are then made anew
-Colour = tuple[int, int, int]
-WHITE: Colour = (255, 255, 255)
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -54,37 +53,38 @@ class Decoded:
     height: int
     mode: str
     format: str
-    # gray, palette, alpha, cmyk, lab, ycbcr, stretched, animated, first of several pages, 12-bit (8, 14, 16), exif-rotated
+    # gray, palette, alpha, cmyk, lab, ycbcr, stretched, animated, first of several pages, 12-bit (8, 14, 16), clipped,
+    # exif-rotated
     oddities: tuple[str, ...]
 
 
-def decode_file(path: Path, size: int, *, background: Colour = WHITE) -> NDArray[np.uint8]:
+def decode_file(path: Path, size: int, *, reading: Reading = OWN) -> NDArray[np.uint8]:
     """The image in a file, (3, size, size): smaller edge resized to `size`, centre cropped."""
-    return decode(read_content(os.fspath(path)), size, background=background).pixels
+    return decode(read_content(os.fspath(path)), size, reading=reading).pixels
 
 
-def decode_bytes(data: bytes, size: int, *, background: Colour = WHITE) -> NDArray[np.uint8]:
+def decode_bytes(data: bytes, size: int, *, reading: Reading = OWN) -> NDArray[np.uint8]:
     """The image in a file's bytes, (3, size, size)."""
-    return decode(data, size, background=background).pixels
+    return decode(data, size, reading=reading).pixels
 
 
-def decode(data: bytes, size: int, *, background: Colour = WHITE) -> Decoded:
+def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
     """The image and its description. Raises DecodeError, and nothing else, whatever the bytes are."""
     format = image_format(data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata; the status says what matters
         image = open_image(data, format)
         try:
-            return _decoded(image, format, size, background)
+            return _decoded(image, format, size, reading)
         except Exception as error:  # decoders raise nearly everything
             raise failure(error, cut=is_cut(image, len(data))) from error
 
 
-def decode_picture(image: Image.Image, size: int) -> NDArray[np.uint8]:
+def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDArray[np.uint8]:
     """One that Pillow has opened or made, as its file would be decoded."""
     depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
     try:
-        return _shown(image, _used(image, depth), size, WHITE)
+        return _shown(image, _scale(depth, _used(image, depth), reading), size, reading.background)
     except Exception as error:
         raise failure(error, cut=False) from error
 
@@ -101,7 +101,7 @@ def resized(image: Image.Image, size: int) -> Image.Image:
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=_GAP)
 
 
-def _decoded(image: ImageFile, format: str, size: int, background: Colour) -> Decoded:
+def _decoded(image: ImageFile, format: str, size: int, reading: Reading) -> Decoded:
     width, height, mode, depth = *image.size, image.mode, _depth(image)
     oddities = _oddities(image)
     turned = _turn(image) is not None  # asked before loading, as Pillow turns TIFFs while it loads them
@@ -109,11 +109,12 @@ def _decoded(image: ImageFile, format: str, size: int, background: Colour) -> De
     image.draft(None, (math.ceil(width * share), math.ceil(height * share)))
     image.load()
     if depth > 8 and mode not in _RANGELESS:
-        depth = _used(image, depth)
-        oddities += (f"{depth}-bit",)
+        used = _used(image, depth)
+        depth = _scale(depth, used, reading)
+        oddities += (f"{used}-bit", *(["clipped"] if used > depth else []))
     if turned or _turn(image) is not None:
         oddities += ("exif-rotated",)
-    return Decoded(_shown(image, depth, size, background), width, height, mode, format, oddities)
+    return Decoded(_shown(image, depth, size, reading.background), width, height, mode, format, oddities)
 
 
 def _shown(image: Image.Image, depth: int, size: int, background: Colour) -> NDArray[np.uint8]:
@@ -162,6 +163,11 @@ def _used(image: Image.Image, depth: int) -> int:
     return next((bits for bits in _DEPTHS if greatest < 2**bits), depth)
 
 
+def _scale(depth: int, used: int, reading: Reading) -> int:
+    """Bits per sample, the greatest of which becomes white."""
+    return reading.depth if depth == 16 and reading.depth is not None else used
+
+
 def _turn(image: Image.Image) -> Image.Transpose | None:
     try:
         return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
@@ -178,9 +184,12 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
     if image.mode in _RANGELESS:
         return _stretched(image)
     if _has_alpha(image):
-        return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
-    if image.mode == "RGB" and 8 < depth < 16:
-        return image.point([min(255, round(upper * 255 / (2 ** (depth - 8) - 1))) for upper in range(256)] * 3)
+        image = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+    if image.mode in ("RGB", "RGBA") and 8 < depth < 16:  # of such samples Pillow has kept the upper byte
+        brighter = [min(255, round(upper * 255 / (2 ** (depth - 8) - 1))) for upper in range(256)]
+        return image.point(brighter * 3 + list(range(256)) * (len(image.mode) - 3))
+    if image.mode == "RGBA":
+        return image
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 

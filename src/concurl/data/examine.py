@@ -12,22 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.data.content import DecodeError, read_content
-from concurl.data.decode import Colour, decode
+from concurl.data.decode import decode
 from concurl.data.entry import Entry
 from concurl.data.header import image_size
+from concurl.data.reading import OWN, Reading
 
 _UNKEPT = 32  # the side when nobody wants the pixels: JPEGs are then decoded the fast way
 
 
-def task_for(entry: Entry, root: str, size: int | None = None, background: Colour = (0, 0, 0)) -> bytes:
+def task_for(entry: Entry, root: str, size: int | None = None, reading: Reading = OWN) -> bytes:
     """size: the side of the pixels to send back, None for none."""
     length = entry.size if entry.shard else None
-    return json.dumps([entry.path(root), entry.start, length, entry.fault, size, background]).encode()
+    return json.dumps(
+        [entry.path(root), entry.start, length, entry.fault, size, reading.background, reading.depth]
+    ).encode()
 
 
 def examine(task: bytes) -> bytes:
     """The fields of the file's audit row, and its pixels."""
-    path, start, length, fault, size, background = json.loads(task)
+    path, start, length, fault, size, background, depth = json.loads(task)
     fields: dict[str, Any] = {"status": "ok", "reason": ""}
     pixels = b""
     try:
@@ -35,7 +38,7 @@ def examine(task: bytes) -> bytes:
             raise DecodeError("unreadable", fault)
         data = read_content(path, start, length)
         fields |= {"bytes": len(data), "sha": hashlib.sha256(data).hexdigest()}
-        image = decode(data, size or _UNKEPT, background=tuple(background))
+        image = decode(data, size or _UNKEPT, reading=Reading(tuple(background), depth))
         fields |= {"width": image.width, "height": image.height, "mode": image.mode, "format": image.format}
         fields["reason"] = ", ".join(image.oddities)
         pixels = image.pixels.tobytes() if size else b""
@@ -58,7 +61,7 @@ def examined(result: bytes, size: int | None) -> tuple[dict[str, Any], NDArray[n
 
 def measure(task: bytes) -> bytes:
     """[width, height] by the file's header, or nothing."""
-    path, start, length, fault, _, _ = json.loads(task)
+    path, start, length, fault, *_ = json.loads(task)
     try:
         if fault:
             return b""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
 from concurl.data.imageset import ImageSet
+from concurl.data.reading import OWN, Reading
 from concurl.data.sources import read_source, stored_size
 from concurl.errors import UserError
 
@@ -33,6 +34,7 @@ def open_source(
     *,
     data_dir: Path | None = None,
     image_size: int | None = None,
+    reading: Reading = OWN,
     limit: int | None = None,
     cache: Path | None = None,
     workers: int | None = None,
@@ -49,7 +51,16 @@ def open_source(
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
-    images = read_source(source, size, cache=cache, workers=workers, progress=progress, largest=largest, limit=limit)
+    images = read_source(
+        source,
+        size,
+        cache=cache,
+        workers=workers,
+        progress=progress,
+        reading=reading,
+        largest=largest,
+        limit=limit,
+    )
     if each_given:
         images = images.each_given()
     if limit is not None and limit < len(images):  # an array: of files no others were read

@@ -6,6 +6,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,10 @@ from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
 from concurl.data.audit import Progress, Row, Summary, inspect
-from concurl.data.decode import WHITE, Colour
 from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
+from concurl.data.reading import OWN, Reading
 from concurl.data.sizes import SIZES, likely_images, measure_sizes
 from concurl.data.sizes import choose_size as choose_size
 from concurl.data.sizes import stored_size as stored_size
@@ -38,7 +39,7 @@ def read_source(
     cache: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-    background: Colour = WHITE,
+    reading: Reading = OWN,
     exclude: Iterable[PathLike] = (),
     largest: int | None = None,
     limit: int | None = None,
@@ -65,20 +66,20 @@ def read_source(
                 f"{type(source).__name__} given as images: a folder, a list of paths or pictures, or an array is needed"
             ) from None
         if items and all(isinstance(item, Image.Image) for item in items):
-            return read_pictures(items, size, largest)
+            return read_pictures(items, size, largest, reading)
         if items and not all(isinstance(item, str | os.PathLike) for item in items):
             return read_array(_stacked(items), size)
         source = items
     folder = default_folder() if cache is None else Path(cache)
     listing = list_source(source, exclude=[folder, *exclude], cache=folder)
     if limit is None or limit >= len(listing):
-        return _read(listing, size, folder, background, False, workers, progress, largest)
+        return _read(listing, size, folder, reading, False, workers, progress, largest)
     from concurl.data.batches import sample  # torch comes with it: not before it is needed
 
     likely = likely_images(listing)
     chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
     some = Listing(listing.source, listing.root, chosen)
-    return _read(some, size, folder, background, False, workers, progress, largest, limit=limit)
+    return _read(some, size, folder, reading, False, workers, progress, largest, limit=limit)
 
 
 def read_files(
@@ -89,7 +90,7 @@ def read_files(
     cache: Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-    background: Colour = WHITE,
+    reading: Reading = OWN,
     keep_duplicates: bool = True,
 ) -> ImageSet:
     """These files at side `size`; names are relative to `root`, or to the deepest folder that holds them all.
@@ -99,14 +100,14 @@ def read_files(
     folder = default_folder() if cache is None else Path(cache)
     listing = list_files(paths, root=root, cache=folder)
     listing.listed = None  # by name, for everyone
-    return _read(listing, size, folder, background, keep_duplicates, workers, progress)
+    return _read(listing, size, folder, reading, keep_duplicates, workers, progress)
 
 
 def _read(
     listing: Listing,
     size: int | None,
     folder: Path,
-    background: Colour,
+    reading: Reading,
     keep_duplicates: bool,
     workers: int | None,
     progress: Progress | None,
@@ -117,7 +118,7 @@ def _read(
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
     # By the side and not by how it came about: predict and --resume name the side that fit has chosen.
     side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
-    slot = find_slot(folder, listing, side=side, background=background, keep_duplicates=keep_duplicates, **more)
+    slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)
     if (pack := open_pack(slot)) is not None:
         return _image_set(pack, listing, size, reused=True)
     with locked(slot):
@@ -126,7 +127,7 @@ def _read(
         results = inspect(
             listing,
             side,
-            background=background,
+            reading=reading,
             keep_duplicates=keep_duplicates,
             workers=workers,
             progress=progress,

@@ -4,8 +4,8 @@ Two files for each source, in a folder of the caller's choice: SLOT.npy with uin
 SLOT.jsonl with the key, one line for each file of the source (used or not), and the number of images. The
 jsonl comes last and ends with that number, so an interrupted packing leaves nothing that looks finished.
 
-The key sees each file's name, length and time of last change (in nanoseconds), the side, the
-background and the version of the decoder. It does not see contents: those are hashed while packing and kept
+The key sees each file's name, length and time of last change (in nanoseconds), the side, how it is
+read and the version of the decoder. It does not see contents: those are hashed while packing and kept
 in the rows, but to hash them again would be to read everything again. So a file that is overwritten with as
 many bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the
 old one.
@@ -74,7 +74,7 @@ def default_folder() -> Path:
 
 
 def find_slot(folder: Path, listing: Listing, **settings: Any) -> Slot:
-    """The slot of a source that is read with these settings (side, background, ...)."""
+    """The slot of a source that is read with these settings (side, reading, ...)."""
     # A path in one form, however it was written; other sources (patterns, lists) in the user's words.
     source = os.path.abspath(listing.source) if os.path.lexists(listing.source) else listing.source
     fixed = json.dumps([_LAYOUT, VERSION, listing.root, source, sorted(settings.items())])

@@ -1,0 +1,69 @@
+"""How pictures are read is said once, to fit; what is labelled later is read in the same way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_run import fit
+
+from concurl import ConCURL
+from concurl.cli import main
+from concurl.data.reading import OWN, Reading
+from concurl.data.sources import read_source
+
+
+@pytest.fixture
+def micrographs(tmp_path: Path) -> Path:
+    """Pictures of a camera of 12 bits, dim and bright ones: a dim one needs no more than 8."""
+    folder = tmp_path / "micrographs"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        greatest = (200, 4000)[i % 2]
+        Image.fromarray(rng.integers(0, greatest, (16, 16)).astype(np.uint16)).save(folder / f"{i:02}.tif")
+    return folder
+
+
+def was_read(folder: Path, reading: Reading) -> bool:
+    """Is there a packed copy of the folder, made in this way?"""
+    return bool(read_source(folder, 16, reading=reading).facts["pack_reused"])
+
+
+def lines_on_depth() -> list[str]:
+    return [line for line in json.loads(Path("run/run.json").read_text())["chosen"] if line.startswith("depth")]
+
+
+def test_unlike_depths_are_told_with_what_to_do(micrographs: Path) -> None:
+    assert fit(micrographs) == 0
+    (line,) = lines_on_depth()
+    assert "12 of 8 bits and 12 of 12 bits" in line
+    assert "set it to 12 (--depth)" in line
+    assert fit(micrographs, "--depth", "12", "--overwrite") == 0
+    assert lines_on_depth() == []
+
+
+def test_predict_reads_new_pictures_as_fit_read_its_own(micrographs: Path, photos: Path) -> None:
+    camera = Reading((0, 0, 0), 12)
+    assert fit(micrographs, "--depth", "12", "--background", "black") == 0
+    assert was_read(micrographs, camera)
+    assert main(["predict", "run", str(photos), "-o", "new.csv", "--quiet"]) == 0
+    assert was_read(photos, camera)
+    assert not was_read(photos, OWN)  # so the question means something
+
+
+def test_the_estimator_does_so_too(micrographs: Path, photos: Path) -> None:
+    options = {
+        "encoder": "tiny",
+        "image_size": 16,
+        "epochs": 1,
+        "batch_size": 8,
+        "projector_hidden": 16,
+        "queue_size": 0,
+    }
+    model = ConCURL(3, options=options | {"depth": 14, "background": "#102030"}).fit(str(micrographs))
+    model.predict(str(photos))
+    assert was_read(photos, Reading((16, 32, 48), 14))
