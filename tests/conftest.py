@@ -1,6 +1,7 @@
-"""For all tests: one thread (the machine is small and shared), repeatable hypothesis, a Config of test size."""
+"""For all tests: one thread (the machine is small and shared), repeatable hypothesis, Ctrl-C heard, a Config of test size."""
 
 import os
+import signal
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded; child processes inherit it
 
@@ -11,6 +12,7 @@ from hypothesis import settings
 from concurl.config import Config
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and these tests send it
 # Deadlines mean nothing on a busy machine. The same examples each time: red means that the code has changed.
 settings.register_profile("concurl", deadline=None, derandomize=True, database=None)
 settings.load_profile("concurl")

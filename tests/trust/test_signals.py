@@ -17,6 +17,7 @@ from PIL import Image
 from runs import OPTIONS, Run, Warm, half_files, photos
 
 from concurl.training.checkpoint import checkpoints, load_newest
+from concurl.training.interrupt import Terminated, termination_as_exception
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # Where a signal may fall: a stage is known by what the run says when it begins; decoding, by the packed copy that grows.
@@ -137,6 +138,30 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) >= epochs
     assert half_files(tmp_path) == []
+
+
+class Fading:
+    """A signal comes just while it goes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+def fade_and_work_on(number: int) -> None:
+    Fading(number)  # Python ignores what a destructor raises, says so, and goes on
+    time.sleep(10)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_signal_within_a_destructor_is_not_lost(
+    number: int, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with termination_as_exception(), pytest.raises(kind):
+        fade_and_work_on(number)
+    assert "ignored" not in capfd.readouterr().err
 
 
 def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:

@@ -5,7 +5,9 @@ Outside of the training loop there is nothing to finish, and both signals stop t
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,16 +34,30 @@ def termination_as_exception() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before, hook = signal.signal(signal.SIGTERM, _terminate), sys.unraisablehook
+    sys.unraisablehook = _ask_again
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = hook
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # one is enough: a second must not break into the cleaning up
     raise Terminated
+
+
+def _ask_again(lost: Any) -> None:
+    """An interruption that came during a destructor: Python drops those, so it is sent once more, a moment later."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGINT
+    if isinstance(lost.exc_value, Terminated):
+        number = signal.SIGTERM
+        signal.signal(number, _terminate)
+    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
 class SignalWatch:
