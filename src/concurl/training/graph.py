@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,38 @@ from concurl.network.model import Model
 from concurl.training.step import MakeViews, Step
 
 log = logging.getLogger("concurl")
+T = TypeVar("T")
 
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
 """(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
 
 MOST_FORMS = 256  # of one block: seven shapes in a ResNet, with and without gradients, for each size of batch and image
 WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
+
+
+class _OrPlain:
+    """Fused code until it fails in a form that has not run before; from then on the plain code it was made of."""
+
+    def __init__(self) -> None:
+        self._proven: set[bool] = set()  # forms (of the step: with clustering, without) that have run once
+        self._failed = False
+        _make_ready()
+
+    def __call__(self, form: bool, fused: Callable[[], T], plain: Callable[[], T]) -> T:
+        if self._failed:
+            return plain()
+        try:
+            result = fused()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers fail in many classes, forward and backward
+            if form in self._proven:
+                raise
+            log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
+            self._failed = True
+            return plain()
+        self._proven.add(form)
+        return result
 
 
 class CompiledStep:
@@ -36,38 +62,32 @@ class CompiledStep:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self._proven: set[bool] = set()  # forms (with clustering, without) that have run once
-        _make_ready()
+        self._run = _OrPlain()
         places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
         places += [(block, "forward") for block in blocks(step.model)]
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        try:
+        def fused() -> Tensor:
             with self._in_place():
-                losses = self.step(images, ids, number, settings, clustering)
-            self._proven.add(clustering)
-            return losses
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # compilers fail in many classes, forward and backward
-            if clustering in self._proven or not self._compiled:
-                raise
-            _tell(error)
-            self._compiled.clear()
-            self.step.optimizer.zero_grad()
+                return self.step(images, ids, number, settings, clustering)
+
+        def plain() -> Tensor:
+            self.step.optimizer.zero_grad()  # the one that failed may have left gradients
             return self.step(images, ids, number, settings, clustering)
+
+        return self._run(clustering, fused, plain)
 
     @contextmanager
     def _in_place(self) -> Iterator[None]:
-        plain = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._compiled]
+        before = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._compiled]
         for owner, name, compiled in self._compiled:
             object.__setattr__(owner, name, compiled)
         try:
             yield
         finally:
-            for owner, name, before in plain:
-                object.__delattr__(owner, name) if before is None else object.__setattr__(owner, name, before)
+            for owner, name, found in before:
+                object.__delattr__(owner, name) if found is None else object.__setattr__(owner, name, found)
 
 
 class CompiledViews:
@@ -78,26 +98,12 @@ class CompiledViews:
     """
 
     def __init__(self, views: MakeViews) -> None:
-        _make_ready()
-        self._plain = views
-        self._compiled: MakeViews | None = torch.compile(views, dynamic=False)
-        self._proven = False
+        self._run = _OrPlain()
+        self._plain: MakeViews = views
+        self._fused: MakeViews = torch.compile(views, dynamic=False)
 
-    def __call__(self, images: Tensor, ids: Tensor, number: Tensor) -> Sequence[Tensor]:
-        if self._compiled is None:
-            return self._plain(images, ids, number)
-        try:
-            views = self._compiled(images, ids, number)
-            self._proven = True
-            return views
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if self._proven:
-                raise
-            _tell(error)
-            self._compiled = None
-            return self._plain(images, ids, number)
+    def __call__(self, *given: Tensor) -> Sequence[Tensor]:
+        return self._run(True, lambda: self._fused(*given), lambda: self._plain(*given))
 
 
 def _make_ready() -> None:
@@ -110,10 +116,6 @@ def _make_ready() -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
     if torch.cuda.is_available():
         _start_compilers()
-
-
-def _tell(error: Exception) -> None:
-    log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
 
 
 def _start_compilers() -> None:
