@@ -71,6 +71,7 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
         kind = Ceiling if form == "ceiling" else Peer
         views: Any = Views(config)
         if form == "ceiling":
+            assert config.image_size is not None
             still = torch.randn(2, B, 3, config.image_size, config.image_size, device=device)
             views = lambda images, ids, number: (still[0], still[1])  # noqa: E731
         step = kind(config, plain.model, plain.optimizer, plain.A, plain.queue, views, plain.autocast)

@@ -124,8 +124,8 @@ def fit(shards: str, cache: str, folder: str, device: str) -> None:
         say(f"{event} begins")
         images = open_source(shards, image_size=SIDE, cache=Path(cache)).images
         say(f"{event} ends", images=len(images), skipped=len(images.skipped))
-    config = Config(**OPTIONS, device=device)
-    training.make_feed = feed.Streaming
+    config = Config().replace(**OPTIONS, device=device)
+    training.make_feed = feed.Streaming  # type: ignore[attr-defined, assignment]
     trainer = training.Trainer(config, images.images, folder=Path(folder))
     begun = time.monotonic()
     say("train begins", feed=trainer.feed.description, device=str(trainer.arithmetic))
@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument("--stage", choices=["listing", "fit"], help=argparse.SUPPRESS)
     given, arguments = parser.parse_known_args()
     if given.stage:
-        {"listing": listing, "fit": fit}[given.stage](*arguments)
+        (listing if given.stage == "listing" else fit)(*arguments)
         return
     if given.folder.exists():
         raise SystemExit(f"{given.folder} exists already")

@@ -50,8 +50,8 @@ def main() -> None:
 def show(curves: dict[str, Curve]) -> None:
     print("loss by epoch")
     print("epoch", *(f"{name:>12}" for name in curves))
-    for rows in zip(*curves.values(), strict=True):
-        print(f"{rows[0]['epoch']:5}", *(f"{row['loss']:12.5f}" for row in rows))
+    for epoch in zip(*curves.values(), strict=True):
+        print(f"{epoch[0]['epoch']:5}", *(f"{row['loss']:12.5f}" for row in epoch))
     print("images per second, epochs after the first")
     speeds = ([row["images_per_second"] for row in rows[1:] or rows] for rows in curves.values())
     print("     ", *(f"{sum(some) / len(some):12,.0f}" for some in speeds))

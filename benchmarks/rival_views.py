@@ -65,7 +65,8 @@ def _torchvision(size: int, images: Tensor) -> tuple[Callable[[], Any], int] | N
         steps = [v2.RandomResizedCrop(size, (0.08, 1.0), antialias=True), v2.RandomHorizontalFlip(),
                  v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8), v2.RandomGrayscale(0.2), blur,
                  v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]  # fmt: skip
-        return v2.Compose(steps)
+        composed: Callable[[Tensor], Tensor] = v2.Compose(steps)
+        return composed
 
     one, two = pipeline(1.0), pipeline(0.5)
     few = images[:64]  # a whole batch takes seconds

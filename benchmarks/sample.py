@@ -48,7 +48,7 @@ class Sample:
         if labels is not None:
             label, classes = read_labels(labels, facts.paths)
         else:
-            opened = open_again(about, config_of(run).image_size)
+            opened = open_again(about, config_of(run))
             label, classes = opened.labels, opened.classes
         if label is None:
             label = np.full(len(facts.cluster), -1)

@@ -45,7 +45,10 @@ def plan(base: Config = BASE) -> dict[str, list[Callable[[], list[Row]]]]:
     """What each group measures; nothing is built before its turn."""
 
     def steps(group: str, *jobs: tuple[Config, str]) -> list[Callable[[], list[Row]]]:
-        return [lambda config=config, form=form: [measure(group, config, form)] for config, form in jobs]
+        def job(config: Config, form: str) -> Callable[[], list[Row]]:
+            return lambda: [measure(group, config, form)]
+
+        return [job(*which) for which in jobs]
 
     return {
         "start": [lambda: start_rows(base), lambda: start_rows(WIDE)],
@@ -100,7 +103,7 @@ def flops(encoder: Any, stem: Any, px: int) -> float:
     step = build(small, "ceiling")
     with FlopCounterMode(display=False) as counter:
         step()
-    return counter.get_total_flops() / 2
+    return float(counter.get_total_flops()) / 2
 
 
 def main() -> None:

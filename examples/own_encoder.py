@@ -37,7 +37,8 @@ class SmallNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x).mean(dim=(2, 3))
+        features: Tensor = self.layers(x)
+        return features.mean(dim=(2, 3))
 
 
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 60

@@ -30,7 +30,7 @@ if pd is not None:
 else:
     with open(run / "assignments.csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = list(csv.DictReader(file))
-    clusters = {}
+    clusters: dict[int, list[dict[str, str]]] = {}
     for row in rows:
         clusters.setdefault(int(row["cluster"]), []).append(row)
     print("cluster  images  agreement  unsure")
