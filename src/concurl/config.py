@@ -22,7 +22,7 @@ from concurl.errors import UserError
 
 LATE = frozenset({
     "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
-    "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
+    "balance", "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
 })  # fmt: skip
 """The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run.
 (Of cluster_lr only whether it is set: see `Config.same_features`.)"""
@@ -59,6 +59,8 @@ class Config:
     """[epsilon] Entropy weight of the Sinkhorn codes (eq. 4). NOTE: not in the paper; SwAV's value."""
     sinkhorn_iterations: int = 3
     """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
+    balance: float = 1.0
+    """[q] How far the codes hold clusters to equal shares. 1: as in the paper; less, for kinds of unequal frequency; 0: not."""
     codes_from: Literal["online", "target"] = "online"
     """[q] Which branch's embeddings the codes are computed from. The paper: online."""
     queue_size: int = 0
@@ -215,6 +217,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "tau": (1e-4, 100),
     "epsilon": (1e-4, 100),
     "sinkhorn_iterations": (1, 10_000),
+    "balance": (0, 1),
     "queue_size": (0, 10_000_000),
     "cluster_start": (0, 1),
     "cluster_ramp": (0, 1),

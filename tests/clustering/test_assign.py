@@ -176,6 +176,16 @@ def test_finish_balances_the_whole_set(finished):
     assert np.bincount(whole.p_labels, minlength=4).max() > np.bincount(whole.labels, minlength=4).max()
 
 
+@pytest.mark.parametrize("balance", [0.5, 0])
+def test_finish_balances_only_as_far_as_it_is_asked(tiny, images, balance):
+    config = tiny(balance=balance)
+    trained, whole = finish(config, make_model(config), transforms(config), images)
+    scores = torch.from_numpy(whole.embeddings).double() @ trained.centres.double().t()
+    _, u = sinkhorn(scores, config.epsilon, 3000, balance=balance)
+    torch.testing.assert_close(trained.scalings.double(), u, rtol=0, atol=1e-4)
+    assert (whole.labels == whole.p_labels).all() == (balance == 0)
+
+
 def branch_values(model, images):
     """Every branch by name, straight from the networks."""
     parts = list(embed(model, images, image_size=8))

@@ -33,13 +33,16 @@ def swav(scores, epsilon, iterations):
     return (Q * B).T
 
 
-def pot(scores, epsilon, marginal):
+def pot(scores, epsilon, balance=1.0):
     """The same problem (eq. 4) solved to the end by POT: transport of mass from images to clusters."""
-    n = len(scores)
-    plan = ot.sinkhorn(
-        np.full(n, 1 / n), marginal, -scores.numpy(), epsilon, method="sinkhorn_log", numItermax=20_000, stopThr=1e-12
-    )
-    return torch.from_numpy(plan * n)
+    images, clusters = (np.full(n, 1 / n) for n in scores.shape)
+    settings = {"numItermax": 20_000, "stopThr": 1e-12}
+    if balance == 1:
+        plan = ot.sinkhorn(images, clusters, -scores.numpy(), epsilon, method="sinkhorn_log", **settings)
+    else:  # the images' masses are held, the clusters' only asked for
+        strength = (np.inf, epsilon * balance / (1 - balance))
+        plan = ot.unbalanced.sinkhorn_unbalanced(images, clusters, -scores.numpy(), epsilon, strength, **settings)
+    return torch.from_numpy(plan * len(scores))
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 5), (7, 3), (64, 10), (40, 100)])
@@ -55,17 +58,23 @@ def test_equals_swavs_loop(n, k, epsilon, iterations):
 
 
 @pytest.mark.parametrize("epsilon", [0.02, 0.05, 0.5])
-def test_equals_pot_at_convergence(epsilon):
+@pytest.mark.parametrize("balance", [1, 0.9, 0.3])
+def test_equals_pot_at_convergence(epsilon, balance):
     scores = cosines(64, 10)
-    q, _ = sinkhorn(scores, epsilon, 3000)
-    torch.testing.assert_close(q, pot(scores, epsilon, np.full(10, 0.1)), rtol=0, atol=1e-6)
+    q, u = sinkhorn(scores, epsilon, 3000, balance=balance)
+    torch.testing.assert_close(q, pot(scores, epsilon, balance), rtol=0, atol=1e-6)
+    streamed = streaming_scalings(lambda: scores.split(25), epsilon, balance=balance, tolerance=1e-9)
+    torch.testing.assert_close(streamed, u, rtol=0, atol=1e-6)
 
 
-def test_any_marginal_against_pot():
-    scores, marginal = cosines(64, 5), np.array([0.5, 0.2, 0.15, 0.1, 0.05])
-    q, _ = sinkhorn(scores, 0.05, 3000, log_marginal=torch.from_numpy(marginal).log())
-    torch.testing.assert_close(q, pot(scores, 0.05, marginal), rtol=0, atol=1e-6)
-    torch.testing.assert_close(q.mean(0), torch.from_numpy(marginal), rtol=0, atol=1e-6)
+def test_the_less_balance_the_more_the_clusters_differ():
+    scores = cosines(200, 8) + torch.linspace(0, 0.5, 8)  # the last ones are near to all
+    spread = [float(sinkhorn(scores, 0.05, 500, balance=b)[0].mean(0).std()) for b in (1, 0.9, 0.5, 0.2, 0)]
+    assert spread[0] < 1e-6
+    assert spread == sorted(spread)
+    q, u = sinkhorn(scores, 0.05, 3, balance=0)
+    torch.testing.assert_close(q, torch.softmax(scores / 0.05, dim=1))  # nobody sees anybody
+    assert (u == 0).all()
 
 
 @given(
@@ -202,13 +211,6 @@ def test_streaming_makes_the_clusters_equally_large():
     u = streaming_scalings(lambda: scores.split(64), 0.05)
     shares = torch.softmax(scores / 0.05 + u, dim=1).mean(0)
     torch.testing.assert_close(shares, torch.full((8,), 1 / 8, dtype=torch.float64), rtol=1e-5, atol=0)
-
-
-def test_streaming_to_any_marginal():
-    marginal = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
-    scores = cosines(200, 3)
-    u = streaming_scalings(lambda: [scores], 0.1, log_marginal=marginal.log())
-    torch.testing.assert_close(torch.softmax(scores / 0.1 + u, dim=1).mean(0), marginal, rtol=1e-5, atol=0)
 
 
 def test_streaming_reads_no_more_often_than_it_must():

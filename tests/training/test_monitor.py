@@ -53,12 +53,17 @@ def test_clusters_are_counted_without_balance_and_members_are_compared(config):
     assert 0 < seen["diversity_mean"] < 1
 
 
-def test_the_judge_is_asked_about_the_codes_of_these_images(config):
+@pytest.mark.parametrize("balance", [1, 0.3])
+def test_the_judge_is_asked_about_the_codes_of_these_images(config, balance):
     asked = []
-    seen, monitor, model, z, _ = look(config, judge=lambda *of: asked.append(of) or {"acc": 0.5})
+    seen, monitor, model, z, _ = look(
+        config.replace(balance=balance), judge=lambda *of: asked.append(of) or {"acc": 0.5}
+    )
     ((ids, clusters),) = asked
     np.testing.assert_array_equal(ids, monitor.ids)
-    q, _ = sinkhorn(z @ normalize(model.prototypes.detach(), dim=1).t(), config.epsilon, 50)
-    np.testing.assert_array_equal(clusters, q.argmax(1))
+    scores = z @ normalize(model.prototypes.detach(), dim=1).t()
+    np.testing.assert_array_equal(clusters, sinkhorn(scores, config.epsilon, 50, balance=balance)[0].argmax(1))
+    other = sinkhorn(scores, config.epsilon, 50, balance=1.3 - balance)[0].argmax(1)
+    assert not np.array_equal(clusters, other)
     assert seen["cluster_sizes"] != np.bincount(clusters, minlength=4).tolist()
     assert seen["acc"] == 0.5

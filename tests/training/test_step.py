@@ -11,6 +11,7 @@ from concurl.errors import UserError
 from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.queue import EmbeddingQueue
+from concurl.objective.sinkhorn import sinkhorn
 from concurl.training.optimizer import make_optimizer
 from concurl.training.schedule import Schedule, Settings
 from concurl.training.step import Step
@@ -215,6 +216,15 @@ def test_each_view_is_balanced_on_its_own(tiny):
     for q in step.codes(z):
         assert not q.requires_grad
         torch.testing.assert_close(q.mean(0), torch.full((4,), 0.25), rtol=0, atol=1e-3)
+
+
+def test_without_balance_a_code_is_the_images_own(tiny):
+    z = torch.randn(2, B, 8, generator=torch.Generator().manual_seed(0))
+    step = make_step(tiny(balance=0))
+    scores = normalize(z, dim=-1) @ normalize(step.model.prototypes.detach(), dim=1).t()
+    torch.testing.assert_close(step.codes(z), torch.softmax(scores / step.config.epsilon, dim=-1))
+    half = make_step(tiny(balance=0.5)).codes(z)
+    torch.testing.assert_close(half, sinkhorn(scores, step.config.epsilon, 3, balance=0.5)[0])
 
 
 def test_codes_see_only_directions(tiny):

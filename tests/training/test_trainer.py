@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
+from concurl.training import beginning
 from concurl.training.divergence import Diverged
 from concurl.training.trainer import FEATURES, Trainer
 from ranks import pictures
@@ -94,6 +95,13 @@ def test_balanced_prototypes_begin_as_the_means_that_the_targets_codes_weigh(con
     assert min(float((C - means(halvings)).abs().max()) for halvings in range(9)) < 1e-3
     plain = as_clustering_began(config)[0].prototypes.detach()
     assert (C - plain).abs().max() > 5e-3
+
+
+def test_prototypes_begin_as_balanced_as_the_codes_will_be(config, monkeypatch):
+    asked = []
+    monkeypatch.setattr(beginning, "balanced_kmeans", lambda x, centres, *how: asked.append(how) or (centres, None))
+    as_clustering_began(config.replace(prototype_init="balanced", epsilon=0.07, balance=0.4))
+    assert asked == [(0.07, 0.4)]
 
 
 @pytest.mark.parametrize(("branch", "prototypes"), [("online", "kmeans"), ("target", "kmeans"), ("target", "random")])

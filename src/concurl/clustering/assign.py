@@ -79,7 +79,9 @@ def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
         # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
         u = streaming_scalings(
-            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**12)), config.epsilon
+            lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**12)),
+            config.epsilon,
+            balance=config.balance,
         )
     else:
         centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()

@@ -35,7 +35,7 @@ def spherical_kmeans(
 
 
 @torch.no_grad()
-def balanced_kmeans(x: Tensor, centres: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def balanced_kmeans(x: Tensor, centres: Tensor, epsilon: float, balance: float = 1.0) -> tuple[Tensor, Tensor]:
     """k-means for clusters of equal size: unit centres (K, dim) and labels (N,) of unit vectors x (N, dim).
 
     The codes of eq. 4 and the means they weigh, in turns, from `centres` (K, dim) on. Plain k-means lets a wide cluster take
@@ -43,17 +43,17 @@ def balanced_kmeans(x: Tensor, centres: Tensor, epsilon: float) -> tuple[Tensor,
     """
     x = normalize(x.float(), dim=1)
     for halvings in range(MOST_HALVINGS + 1):
-        found, labels = _codes_and_means(x, centres, epsilon / 2**halvings)
+        found, labels = _codes_and_means(x, centres, epsilon / 2**halvings, balance)
         # Where x is loose for this epsilon, a point's codes are nearly alike and centres run together.
         if _closest(found) >= APART * _closest(centres):
             break
     return found, labels
 
 
-def _codes_and_means(x: Tensor, centres: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def _codes_and_means(x: Tensor, centres: Tensor, epsilon: float, balance: float) -> tuple[Tensor, Tensor]:
     previous: Tensor | None = None
     for _ in range(100):
-        q, _ = sinkhorn(x @ centres.t(), epsilon, 10)
+        q, _ = sinkhorn(x @ centres.t(), epsilon, 10, balance=balance)
         labels = q.argmax(1)
         if previous is not None and bool((labels == previous).all()):
             break

@@ -3,6 +3,10 @@
 The solution of eq. 4 is q_i = softmax_k(s_ik / epsilon + u_k): one number u_k per cluster carries all that the
 images of the batch (or of the whole set) say about one another. That is why the K log-scalings are returned
 too: kept with the model they turn the code of a single image into a function of that image alone.
+
+Eq. 4 demands clusters of equal share. With balance < 1 it only asks: the constraint becomes a penalty, lambda times the
+Kullback-Leibler divergence of the shares from equal ones, with lambda = epsilon * balance / (1 - balance). Its solution has
+the same form, each iteration taking `balance` times the step (unbalanced optimal transport); at 0 no image sees another.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ def sinkhorn(
     epsilon: float,
     iterations: int,
     *,
-    log_marginal: Tensor | None = None,  # (K,): log share of each cluster; None: uniform, as in the paper
+    balance: float = 1.0,  # 1: clusters of equal share, as in the paper; 0: as they come
     log_reduce: LogReduce | None = None,  # None: one process
 ) -> tuple[Tensor, Tensor]:
     """Codes q (..., B, K), rows summing to 1, and the log-scalings u (..., K).
 
-    Each iteration first sets the clusters' shares to the marginal, then every row's sum to 1: SwAV's fast
+    Each iteration first sets the clusters' shares to 1 / K, then every row's sum to 1: SwAV's fast
     version. Logarithms keep it finite where exp(s / epsilon) overflows: float16 at 0.05, float32 at 0.01.
     """
     s = scaled(scores, epsilon)
@@ -36,7 +40,7 @@ def sinkhorn(
     v = s.new_zeros(*s.shape[:-1], 1)
     for _ in range(iterations):
         shares = torch.logsumexp(s + v, dim=-2, keepdim=True)
-        u = _log_target(s, log_marginal) - (shares if log_reduce is None else log_reduce(shares))
+        u = balance * (-math.log(s.shape[-1]) - (shares if log_reduce is None else log_reduce(shares)))
         v = -torch.logsumexp(s + u, dim=-1, keepdim=True)
     q, u = torch.softmax(s + u, dim=-1), u.squeeze(-2)
     return q, u - u.mean(-1, keepdim=True)  # q does not see a shift common to all clusters
@@ -49,12 +53,12 @@ def streaming_scalings(
     *,
     iterations: int = 1000,
     tolerance: float = 1e-6,
-    log_marginal: Tensor | None = None,
+    balance: float = 1.0,
     log_reduce: LogReduce | None = None,
 ) -> Tensor:
     """The log-scalings u (K,) of a whole set that need not fit in memory: only K numbers are kept.
 
-    Stops when no scaling moves by more than `tolerance`, that is when every cluster's share is right to that part.
+    Stops when no scaling moves by more than `tolerance`; in full balance every cluster's share is then right to that part.
     """
     u: Tensor | None = None
     for _ in range(iterations):
@@ -68,10 +72,9 @@ def streaming_scalings(
             raise ValueError("no scores were given")
         if log_reduce is not None:
             shares = log_reduce(shares)
-        change = _log_target(u, log_marginal) - shares
-        change = change - change.mean()
-        u = u + change
-        if float(change.abs().max()) < tolerance:
+        before, u = u, balance * (u - shares)
+        u = u - u.mean()
+        if float((u - before).abs().max()) < tolerance:
             break
     assert u is not None, "iterations must be at least 1"
     return u
@@ -80,7 +83,3 @@ def streaming_scalings(
 def scaled(scores: Tensor, epsilon: float) -> Tensor:
     """s / epsilon in float32 or better: half precision cannot hold it."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32)) / epsilon
-
-
-def _log_target(like: Tensor, log_marginal: Tensor | None) -> Tensor | float:
-    return -math.log(like.shape[-1]) if log_marginal is None else log_marginal.to(like)

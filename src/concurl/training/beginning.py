@@ -43,7 +43,7 @@ def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monit
         centres, labels = spherical_kmeans(target.z, config.n_clusters, seed=config.seed)
         _tell("k-means", monitor, ids, labels)
         if config.prototype_init == "balanced":
-            centres, labels = balanced_kmeans(target.z, centres, config.epsilon)
+            centres, labels = balanced_kmeans(target.z, centres, config.epsilon, config.balance)
             _tell("balanced k-means", monitor, ids, labels)
         model.prototypes.copy_(centres)
     queue.fill(normalize(online.z if config.codes_from == "online" else target.z, dim=1))

@@ -53,7 +53,7 @@ class Monitor:
         votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
         seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
         if self.judge is not None:
-            q, _ = sinkhorn(scores, c.epsilon, 50)
+            q, _ = sinkhorn(scores, c.epsilon, 50, balance=c.balance)
             seen.update(self.judge(self.ids, q.argmax(1).cpu().numpy()))
         return seen
 

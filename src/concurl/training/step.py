@@ -141,7 +141,7 @@ class Step:
         c, B = self.config, z.shape[1]
         unit = normalize(z, dim=-1)
         scores = self.queue.extended(unit, self.world.part) @ normalize(self.model.prototypes, dim=1).t()
-        q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, log_reduce=self.world.log_reduce)
+        q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:
             self.queue.push(torch.stack([self.whole(view) for view in unit]))
         return q[:, :B]
