@@ -11,6 +11,7 @@ from figures import FIGURES, ROOT, metrics, rows_of, score_of
 from peers import PEERS
 from ranking import ranked
 from record import READOUTS, RESULTS
+from unequal import TABLE, summary
 
 Rows = Sequence[dict[str, str]]
 
@@ -51,6 +52,13 @@ ACC_MINUTES = """\
 ACC on the monitor's 4,096 images from where clustering begins (before, there are no clusters to score), then on all
 images at the end; where a run went on from another's BYOL, that one's minutes count too. The levels are others' final
 scores, whatever their time.{silent}
+"""
+UNEQUAL = """\
+## Kinds of unequal frequency
+
+The digits with a long tail (`python benchmarks/unequal.py --folder DIR`): ACC by codes for `--balance` from 1, the paper's
+equal shares, to 0, none; mean and deviation over seeds, which also draw the digits that are rare. One training with the `digits`
+recipe to a set, then `fit --from` it.
 """
 TSNE = """\
 ![t-SNE of the embeddings](figures/tsne-{name}.svg)
@@ -140,6 +148,8 @@ def main() -> None:
     for name in TITLES:
         rows = rows_of(name)
         lines += section(name, rows) if rows else []
+    if TABLE.exists():
+        lines += [UNEQUAL, *summary(), ""]
     lines += [DIVERSITY, RANKING, *ranked(sorted(RESULTS.glob("digits*.csv"))), RANKED]
     (ROOT / "docs" / "results.md").write_text("\n".join(lines).rstrip() + "\n")
 

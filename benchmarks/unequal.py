@@ -61,6 +61,22 @@ def add(row: dict[str, object]) -> None:
         writer.writerow(row)
 
 
+def summary() -> list[str]:
+    """The rows as a table: ACC for each ratio and balance, mean and deviation over the seeds."""
+    with open(TABLE, newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [
+        "| largest to smallest | seeds |" + "".join(f" {b:g} |" for b in BALANCES),
+        "|---" * (2 + len(BALANCES)) + "|",
+    ]
+    for ratio in sorted({float(row["ratio"]) for row in rows}):
+        own = [row for row in rows if float(row["ratio"]) == ratio]
+        by_balance = [[float(row["acc"]) for row in own if float(row["balance"]) == balance] for balance in BALANCES]
+        cells = (f" {np.mean(accs):.3f} ± {np.std(accs):.3f} |" if accs else " |" for accs in by_balance)
+        lines.append(f"| {ratio:g} : 1 | {len({row['seed'] for row in own})} |" + "".join(cells))
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ratio", type=float, nargs="+", default=[10, 3, 1])
