@@ -84,6 +84,8 @@ def test_nan_is_divergence(healthy: RunFacts) -> None:
 def test_everything_in_one_cluster_is_bad(healthy: RunFacts) -> None:
     facts = dataclasses.replace(healthy, cluster=np.where(np.arange(180) < 120, 2, healthy.cluster))
     assert "One cluster holds most images" in titles(facts, "bad")
+    unequal = dataclasses.replace(facts, config={**facts.config, "balance": 0.7})
+    assert "One cluster holds most images" in titles(unequal, "watch")  # as it was asked to be let
 
 
 def test_two_clusters_may_be_uneven_but_not_nearly_one(healthy: RunFacts) -> None:

@@ -182,11 +182,12 @@ def _balance(facts: RunFacts) -> Check:
     sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
     largest = int(sizes.argmax())
     if k > 1 and sizes.max() / n > max(HEAVY, min(ALMOST_ALL, 2 / k)):
-        return Check(
-            "bad",
-            "One cluster holds most images",
-            f"\u2068{facts.names[largest]}\u2069 has {percent(sizes.max() / n)} of all images. Try fewer clusters.",
-        )
+        share = f"\u2068{facts.names[largest]}\u2069 has {percent(sizes.max() / n)} of all images"
+        if facts.config.get("balance", 1) < 1:  # one kind may well be most of them: that is what it was lowered for
+            return Check(
+                "watch", "One cluster holds most images", f"{share}. If they are not of one kind, raise --balance."
+            )
+        return Check("bad", "One cluster holds most images", f"{share}. Try fewer clusters.")
     empty, small = int((sizes == 0).sum()), int(((sizes > 0) & (sizes < LIGHT * n / k)).sum())
     if empty or small:
         parts = [f"{_count(empty, 'cluster')} empty"] * bool(empty)
