@@ -19,6 +19,8 @@ FORMATS = {
     "tiff-lzw": ("TIFF", {"compression": "tiff_lzw"}),
     "tiff-jpeg": ("TIFF", {"compression": "jpeg"}),
     "gif": ("GIF", {}),
+    "avif": ("AVIF", {}),
+    "heic": ("HEIF", {}),
 }
 MODES = {  # all that Pillow writes
     "JPEG": "L RGB CMYK YCbCr",
@@ -27,6 +29,8 @@ MODES = {  # all that Pillow writes
     "BMP": "1 L P RGB RGBA",
     "TIFF": "1 L LA P RGB RGBA CMYK YCbCr LAB I;16 I F",
     "GIF": "1 L P RGB RGBA",
+    "AVIF": "L RGB RGBA",
+    "HEIF": "L RGB RGBA",
 }
 
 

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from pillow_heif import register_heif_opener
 
 from concurl.data.decode import DecodeError, decode
+
+register_heif_opener()  # here to write them
 
 
 def encoded(image: Image.Image, format: str, **options: Any) -> bytes:

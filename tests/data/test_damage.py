@@ -52,7 +52,8 @@ def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
 def test_what_is_no_picture() -> None:
     assert status_of(b"") == "empty"
     assert status_of(b"a text called photo.jpg\n" * 9) == "not an image"
-    assert status_of(b"\0\0\0\x18ftypheic" + bytes(99)) == "not an image"
+    assert status_of(b"\0\0\0\x18ftypisom\0\0\0\0isommp41" + bytes(99)) == "not an image"  # a film
+    assert status_of(b"\0\0\0\x18ftypheic" + bytes(99)) == "unreadable"
     assert status_of(b"%PDF-1.7") == "not an image"
     assert status_of(b"P6 64 64 255 " + bytes(64 * 64 * 3)) == "not an image"  # Pillow would
     flipped = bytearray(encoded(Image.new("L", (64, 64)), "PNG"))

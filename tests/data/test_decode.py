@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from pictures import encoded, png_bomb, scene, status_of
 from PIL import Image, ImageFile
 
 from concurl.data import decode as decode_module
-from concurl.data.decode import decode, decode_bytes, decode_file
+from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file
+from concurl.data.header import _learn_heif, image_size
 from concurl.data.reading import Reading
 
 # ---- EXIF ----------------------------------------------------------------------------------------------------
@@ -32,22 +34,50 @@ STORED = {
 
 
 @pytest.mark.parametrize("orientation", STORED)
-@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP", "JPEG"])
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP", "JPEG", "AVIF"])
 def test_exif_orientation(orientation: int, format: str) -> None:
     shown = scene(40, 64)
     exif = Image.Exif()
     exif[274] = orientation
-    options = {"lossless": True} if format == "WEBP" else {"quality": 100, "subsampling": 0} if format == "JPEG" else {}
+    options = {
+        "WEBP": {"lossless": True},
+        "JPEG": {"quality": 100, "subsampling": 0},
+        "AVIF": {"quality": 100, "subsampling": "4:4:4"},
+    }.get(format, {})
     data = encoded(Image.fromarray(np.ascontiguousarray(STORED[orientation](shown))), format, exif=exif, **options)
     found = decode(data, 40)
     expected = shown[:, 12:52].transpose(2, 0, 1).astype(int)
-    assert np.abs(found.pixels - expected).max() <= (6 if format == "JPEG" else 0)
+    assert np.abs(found.pixels - expected).max() <= {"JPEG": 6, "AVIF": 4}.get(format, 0)
     assert ("exif-rotated" in found.oddities) == (orientation != 1)
 
 
 def test_broken_exif_does_not_cost_the_picture() -> None:
     data = encoded(Image.fromarray(scene()), "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
     assert (decode_bytes(data, 64) == scene().transpose(2, 0, 1)).all()
+
+
+# ---- what phones and shops write -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["AVIF", "HEIF"])
+def test_young_formats(format: str, tmp_path: Path) -> None:
+    clear = np.dstack([scene(), np.full((64, 64), 255, np.uint8)])
+    clear[:, 32:, 3] = 0
+    found = decode(encoded(Image.fromarray(clear), format, quality=95), 64, reading=Reading((0, 0, 0)))
+    assert np.abs(found.pixels[:, :, :30] - scene().transpose(2, 0, 1)[:, :, :30].astype(int)).mean() < 6
+    assert found.pixels[:, :, 36:].max() < 12
+    assert (found.format, found.oddities) == (format, ("alpha",))
+    (tmp_path / "photo.jpg").write_bytes(encoded(Image.fromarray(scene(40, 64)), format))  # by content, not by name
+    with open(tmp_path / "photo.jpg", "rb") as file:
+        assert image_size(file) == (64, 40)
+
+
+def test_heic_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(Image.fromarray(scene()), "HEIF")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    _learn_heif.cache_clear()
+    with pytest.raises(DecodeError, match="not an image: HEIC: pip install pillow-heif"):
+        decode(data, 32)
 
 
 # ---- colour and alpha ----------------------------------------------------------------------------------------

@@ -98,6 +98,13 @@ def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     assert read(photos, size=48).facts["pack_reused"]
 
 
+def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(photos)
+    assert read(photos).facts["pack_reused"]
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
+    assert not read(photos).facts["pack_reused"]
+
+
 def test_a_size_that_was_chosen_is_not_packed_again_when_it_is_named(photos: Path) -> None:
     """fit chooses a size, up to the device's limit; predict and --resume name it."""
     chosen = read(photos, size=None, largest=32)

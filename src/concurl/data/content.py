@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "AVIF", "HEIF")
+HEAD = 64  # bytes that tell the format
 MAX_BYTES = 512 * 2**20  # 64 megapixels of 16-bit RGBA, uncompressed: nothing within the pixel cap needs more
 
 _SIGNATURES = {
@@ -18,6 +19,11 @@ _SIGNATURES = {
     b"MM\0*": "TIFF",
     b"II+\0": "TIFF",
     b"MM\0+": "TIFF",
+}
+# In files made of boxes the first box lists these, the container's own among them.
+_BRANDS = {
+    "AVIF": {b"avif", b"avis"},
+    "HEIF": {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"},
 }
 
 
@@ -40,7 +46,12 @@ def image_format(data: bytes) -> str:
         if data.startswith(signature):
             return name
     if data[4:8] == b"ftyp":
-        raise DecodeError("not an image", "HEIC, AVIF or video: convert it to JPEG or PNG")
+        end = min(int.from_bytes(data[:4], "big"), HEAD)
+        brands = {data[8:12], *(data[at : at + 4] for at in range(16, end, 4))}
+        for name, known in _BRANDS.items():
+            if brands & known:
+                return name
+        raise DecodeError("not an image", "a video, or a kind of picture that is not read")
     raise DecodeError("not an image", f"none of {', '.join(FORMATS)} by its first bytes")
 
 
@@ -54,7 +65,7 @@ def read_content(path: str, start: int = 0, length: int | None = None) -> bytes:
             if not stat.S_ISREG(found.st_mode):
                 raise DecodeError("unreadable", "not a regular file")
             file.seek(start)
-            head = file.read(16 if length is None else min(16, length))
+            head = file.read(HEAD if length is None else min(HEAD, length))
             image_format(head)  # before the rest is read: a film may lie among the pictures
             wanted = found.st_size - start if length is None else length
             if wanted > MAX_BYTES:

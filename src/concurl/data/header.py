@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import IO
 
@@ -9,7 +10,7 @@ import numpy as np
 from PIL import Image
 from PIL.ImageFile import ImageFile
 
-from concurl.data.content import DecodeError, image_format
+from concurl.data.content import HEAD, DecodeError, image_format
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
@@ -24,6 +25,10 @@ def open_image(data: bytes, format: str) -> ImageFile:
         if len(data) < 30 or len(data) < 8 + int.from_bytes(data[4:8], "little"):
             raise DecodeError("truncated", f"{len(data):,} bytes, fewer than its header says")
         _check_size(*_webp_size(data))  # here, as Pillow allocates the canvas while opening
+    if format in ("AVIF", "HEIF") and _boxes_end(data) > len(data):
+        raise DecodeError("truncated", f"{len(data):,} bytes, fewer than its boxes take")
+    if format == "HEIF":
+        _learn_heif()
     if format == "JPEG" and (scans := data.count(b"\xff\xda")) > MAX_SCANS:  # coded data cannot hold these two bytes
         raise DecodeError("too large", f"a JPEG in {scans:,} scans; at most {MAX_SCANS} are decoded")
     stream = _Stream(data)
@@ -37,8 +42,10 @@ def open_image(data: bytes, format: str) -> ImageFile:
 
 def image_size(file: IO[bytes]) -> tuple[int, int]:
     """(width, height); the file is read only as far as that takes."""
-    head = file.read(32)
+    head = file.read(HEAD)
     format = image_format(head)
+    if format == "HEIF":
+        _learn_heif()
     if format == "WEBP":
         return _webp_size(head)
     try:
@@ -89,6 +96,28 @@ def _check_size(width: int, height: int) -> None:
         raise DecodeError("too large", f"{width} x {height}: more than {MAX_PIXELS:,} pixels")
     if min(width, height) < MIN_SIDE:
         raise DecodeError("too small", f"{width} x {height}: a side has fewer than {MIN_SIDE} pixels")
+
+
+def _boxes_end(data: bytes) -> int:
+    """Where the last of the boxes ends that such a file is made of; one of length 0 reaches to the file's end."""
+    place = 0
+    while place + 8 <= len(data) and (length := int.from_bytes(data[place : place + 4], "big")):
+        if length == 1:  # the real one follows the box's name
+            length = int.from_bytes(data[place + 8 : place + 16], "big")
+        place += max(8, length)
+    return place
+
+
+@functools.cache
+def _learn_heif() -> None:
+    """What phones call HEIC: Pillow reads it with the help of a package that not everyone needs."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        raise DecodeError(
+            "not an image", "HEIC: pip install pillow-heif to have it read, or convert it to JPEG"
+        ) from None
+    register_heif_opener()
 
 
 def _webp_size(head: bytes) -> tuple[int, int]:

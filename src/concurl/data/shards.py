@@ -10,7 +10,19 @@ from pathlib import Path
 from concurl.data.entry import Entry, find_entry
 from concurl.data.shardindex import Member, beside, in_cache, read_index, write_index
 
-IMAGE_SUFFIXES = (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".tif", b".tiff", b".gif")
+IMAGE_SUFFIXES = (
+    b".jpg",
+    b".jpeg",
+    b".png",
+    b".webp",
+    b".bmp",
+    b".tif",
+    b".tiff",
+    b".gif",
+    b".avif",
+    b".heic",
+    b".heif",
+)
 
 
 def is_shard(name: bytes) -> bool:

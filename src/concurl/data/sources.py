@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,8 @@ def _read(
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
     # By the side and not by how it came about: predict and --resume name the side that fit has chosen.
     side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
+    # Who installs the package for HEIC later finds those pictures, and not a pack without them.
+    more["heic"] = find_spec("pillow_heif") is not None
     slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)
     if (pack := open_pack(slot)) is not None:
         return _image_set(pack, listing, size, reused=True)
