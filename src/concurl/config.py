@@ -72,7 +72,7 @@ class Config:
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
     """[C] Where the prototypes start. kmeans: the centres of k-means on the target's z when clustering begins; balanced: the
-    same, moved on until clusters have equal size (with --balance below 1: nearly). The paper: random."""
+    same, moved on until clusters have about equal size (less so with --balance below 1). The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
@@ -98,7 +98,7 @@ class Config:
     image_size: int | None = None
     """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
     background: str = "white"
-    """Colour that shows through transparent parts, by name or as #rrggbb."""
+    """Colour that shows through transparent parts: a name, or #rrggbb (in quotes, as # begins a comment in a shell)."""
     depth: int | None = None
     """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs by itself."""
     view_scale: float | None = 1.0
