@@ -94,7 +94,7 @@ def test_its_minutes_are_those_of_the_whole_training() -> None:
 def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--epochs", "5"], ["photos", "-k", "4"], ["-k", "4", "--seed", "1"], ["--recipe", "digits"]):
         assert main(["fit", "--from", "origin", "-o", "x", *options]) == 2
-        assert "only the clusters can differ (--beta, --cluster-lr, " in capsys.readouterr().err
+        assert "only these options may change: --balance, --beta, --cluster-lr, " in capsys.readouterr().err
     cases = {
         ("origin", "x", "--beta", "0", "--gamma", "0"): "nothing would be clustered",
         ("origin", "origin", "-k", "4"): "name another folder",
@@ -102,7 +102,8 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         ("photos", "x", "-k", "4"): "holds no run",
         ("origin", "x", "-k", "31"): "more than the 30 images",
         ("origin", "resumed", "-k", "5"): "already holds a run",
-        ("one-course", "x", "--cluster-lr", "0.1"): "has one course from start to end",
+        ("one-course", "x", "--cluster-lr", "0.1"): "trained without one; leave it out",
+        ("origin", "x", "--cluster-lr", "none"): "trained with one; give a number",
     }
     assert main(["fit", "photos", "-k", "3", "-o", "one-course", *TINY, "--cluster-lr", "none", *QUIET]) == 0
     branch("resumed", "-k", "4", "--overwrite")

@@ -60,7 +60,8 @@ class Config:
     sinkhorn_iterations: int = 3
     """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
     balance: float = 1.0
-    """[q] How far the codes hold clusters to equal shares. 1: as in the paper; less, for kinds of unequal frequency; 0: not."""
+    """[q] How firmly the codes ask for clusters of equal size. 1: fully, as in the paper; 0: not at all. Less than 1 is for
+    kinds of unequal frequency."""
     codes_from: Literal["online", "target"] = "online"
     """[q] Which branch's embeddings the codes are computed from. The paper: online."""
     queue_size: int = 0
@@ -70,8 +71,8 @@ class Config:
     cluster_ramp: float = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
-    """[C] Start of the prototypes. kmeans: by k-means on the target's z when clustering begins; balanced: by a k-means whose
-    clusters have equal size, as the codes have them. The paper: random."""
+    """[C] Where the prototypes start. kmeans: the centres of k-means on the target's z when clustering begins; balanced: the
+    same, moved on until clusters have about equal size (less so with --balance below 1). The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
@@ -97,9 +98,9 @@ class Config:
     image_size: int | None = None
     """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
     background: str = "white"
-    """Colour that shows through transparent parts, by name or as #rrggbb."""
+    """Colour that shows through transparent parts: a name, or #rrggbb (in quotes, as # begins a comment in a shell)."""
     depth: int | None = None
-    """Bits that 16-bit pictures use: 12, say, if a camera of 12 bits took them all. None: as many as each of them needs."""
+    """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs by itself."""
     view_scale: float | None = 1.0
     """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None

@@ -25,14 +25,12 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv: list[str]) -> argparse.Namespace:
         for before, word in zip([self.prog, *argv], argv, strict=False):
             if not word or re.fullmatch("--[^=]+=", word):  # taken as a path it would be the current folder
-                self.error(f"nothing stands behind {word or before}; is a variable of the shell not set?")
+                self.error(f"nothing follows {word or before}; is a shell variable not set?")
         known, rest = self.parse_known_args(argv)
         if rest:
             word = rest[0].split("=")[0]
             if not word.startswith("-") and any(action.dest == "source" for action in self._actions):
-                self.error(
-                    f"one source, please, and {word} is another: put a pattern in quotes, or list paths in a .txt"
-                )
+                self.error(f"{word} is a second source, and one is taken: quote a pattern, or list the paths in a .txt")
             near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
             near = near or [option for option in self._option_string_actions if option.lower() == word.lower()]
             hint = f"; did you mean {near[0]}?" if near else f"; {self.prog} --help lists what there is"

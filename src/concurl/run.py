@@ -87,8 +87,8 @@ def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
     bits = {int(name.removesuffix("-bit")): count for name, count in oddities.items() if name.endswith("-bit")}
     if len(bits) < 2:
         return []
-    found = " and ".join(f"{bits[depth]:,} of {depth} bits" for depth in sorted(bits))
-    return [f"depth = what each picture needs: {found}; if one camera took them all, set it to {max(bits)} (--depth)"]
+    found = " and ".join(f"{bits[depth]:,} use {depth} bits" for depth in sorted(bits))
+    return [f"depth = each picture's own: {found}; if one camera took them all, give --depth {max(bits)}"]
 
 
 def tell(chosen: Sequence[str]) -> None:

@@ -152,6 +152,13 @@ def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
     assert Path("my run/report.html").exists()
 
 
+def test_the_last_word_names_the_page_to_open(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    assert capsys.readouterr().out.endswith(": run\n")  # there is no page
+    assert main(["fit", "--resume", "-o", "run", "--quiet"]) == 0
+    assert capsys.readouterr().out.endswith(": run/report.html\n")
+
+
 def test_what_to_go_on_with_can_be_pasted(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,8 @@ def lines_on_depth() -> list[str]:
 def test_unlike_depths_are_told_with_what_to_do(micrographs: Path) -> None:
     assert fit(micrographs) == 0
     (line,) = lines_on_depth()
-    assert "12 of 8 bits and 12 of 12 bits" in line
-    assert "set it to 12 (--depth)" in line
+    assert "12 use 8 bits and 12 use 12 bits" in line
+    assert "give --depth 12" in line
     assert fit(micrographs, "--depth", "12", "--overwrite") == 0
     assert lines_on_depth() == []
 

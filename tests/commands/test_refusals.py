@@ -57,7 +57,7 @@ def test_a_shell_variable_that_is_not_set_does_not_mean_the_current_folder(
         ("concurl fit", "fit", "", "-k", "3", "-o", "run", *TINY),
         ("concurl report", "report", ""),
     ):
-        assert f"nothing stands behind {behind}; is a variable" in refused(capsys, *argv)
+        assert f"nothing follows {behind}; is a shell variable" in refused(capsys, *argv)
     assert tree_hash(Path()) == before
 
 
@@ -126,7 +126,7 @@ WRONG = [
     ("photos -o x -k", "-k: a value is missing"),
     ("photos -o x -k three", "'three': a whole number is needed"),
     ("photos -o x -K 3", "did you mean -k?"),
-    ("photos more -o x", "one source, please, and more is another"),
+    ("photos more -o x", "more is a second source"),
     ("photos -o a.txt", "a.txt is a file"),
     ("photos -o photos", "nothing is written into photos"),
     ("photos -o photos/inner/run", "nothing is written into photos"),

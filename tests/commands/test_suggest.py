@@ -25,7 +25,7 @@ def test_three_colours_are_three_groups(photos: Path, capsys: pytest.CaptureFixt
     assert head.split() == ["K", "stability"]
     assert list(found) == [2, 3, 4, 5, 6]  # a quarter of the 24 pictures
     assert found[3] == max(found.values())
-    assert "agree on 3 groups" in advice
+    assert advice.startswith("3 clusters stand out")
     assert "concurl fit --from run -k 3 -o" in advice
 
 
@@ -79,7 +79,7 @@ def test_coarser_groups_are_named_and_the_end_of_the_search_is_said(
     capsys.readouterr()
     several = {2: 0.98, 3: 0.5, 4: 0.95, 5: 0.6}
     monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(several.items()))
-    assert "agree on 4 groups (and on coarser ones: 2). To have them" in suggested(capsys, "--up-to", "5")[-1]
+    assert "4 clusters stand out (so do coarser ones: 2). To have them" in suggested(capsys, "--up-to", "5")[-1]
     *_, advice, end = suggested(capsys, "--up-to", "4")
-    assert "agree on 4 groups" in advice
+    assert "4 clusters stand out" in advice
     assert "see --up-to" in end

@@ -87,7 +87,7 @@ def test_a_missing_set_says_what_to_download_and_where_it_was_looked_for(name, t
         "imagenet-dogs": ["ILSVRC2012_img_train.tar", "image-net.org", f"{tmp_path}/ILSVRC2012/train/"],
         "tiny-imagenet": ["tiny-imagenet-200.zip", f"{tmp_path}/tiny-imagenet-200/wnids.txt"],
     }[name]
-    for part in [name, str(tmp_path), "looked for", "CONCURL_DATA", *official]:
+    for part in [name, str(tmp_path), "looked for", "--data-dir", "CONCURL_DATA", *official]:
         assert part in message
     assert "\n" not in message
 

@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         dest="origin",
         type=Path,
         metavar="RUN",
-        help="go on from where clustering began in RUN, with other clusters: -k, --cluster-lr, --beta, --gamma, ...",
+        help="keep the features of RUN and cluster anew, with another -k, --balance, --cluster-lr, --beta, --gamma, ...",
     )
     add_moved(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
     if given.origin is not None and not given.resume:
         if any(others) or not LATE.issuperset(given_config(given)):
             can = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(LATE))
-            raise UserError(f"--from RUN takes over its images and its features: only the clusters can differ ({can})")
+            raise UserError(f"--from RUN keeps the run's images and features; only these options may change: {can}")
         return _branch(given)
     if given.resume:
         if given_config(given) or given.overwrite or given.origin is not None or any(others):
@@ -138,9 +138,8 @@ def _branch(given: argparse.Namespace) -> int:
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
     if not config.same_features(before):
-        raise UserError(
-            f"--cluster-lr: the learning rate of {origin} has one course from start to end, none for clusters"
-        )
+        how = "without one; leave it out" if before.cluster_lr is None else "with one; give a number"
+        raise UserError(f"--cluster-lr: the features of {origin} were trained {how}")
     runfolder.features(origin, before)  # there are some
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
@@ -257,7 +256,8 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
     config, labels = result.trained.config, result.assignment.labels
     sizes = sorted(int((labels == k).sum()) for k in range(config.n_clusters))
     shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"
-    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}: {folder}")
+    where = folder / "report.html" if report else folder
+    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}: {where}")
 
 
 def _recipe_named(argv: list[str]) -> str:

@@ -13,14 +13,14 @@ WEAK = 0.8  # the best stability, below which no number of clusters stands out
 
 
 def main(argv: list[str]) -> int:
-    """How many clusters? For each K, how stable the groups are that a run's features form."""
+    """How many clusters? Tries each K on a run's features, says how stable its groups are (1: fully), and suggests one."""
     parser = Parser(prog="concurl suggest", description=main.__doc__, example="runs/photos")
-    parser.add_argument("run", type=Path, help="folder of a run, of whatever K: its features know nothing of it")
+    parser.add_argument("run", type=Path, help="folder of a run; its own K does not matter")
     parser.add_argument("--up-to", type=int, default=30, metavar="K", help="the largest K to try (default: 30)")
-    parser.add_argument("--images", type=int, default=4096, metavar="N", help="look at this many (default: 4096)")
+    parser.add_argument("--images", type=int, default=4096, metavar="N", help="images to look at (default: 4096)")
     add_moved(parser)
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
@@ -58,11 +58,11 @@ def main(argv: list[str]) -> int:
         print("No number of clusters stands out: train longer, or on more images, before you trust any.")
     else:
         *coarser, k = standing_out(found)
-        also = f" (and on coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
+        also = f" (so do coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
         further = (
             f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}" if config.clusters else ""
         )
-        print(f"Halves of the images agree on {k} groups{also}.{further}")
+        print(f"{k} clusters stand out{also}.{further}")
         if k == given.up_to:
             print("That is the largest K that was tried: there may be more, see --up-to.")
     return 0

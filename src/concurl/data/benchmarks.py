@@ -230,7 +230,7 @@ def _find_folder(name: str, directory: Path, folders: Sequence[str], holds: Call
 def _missing(name: str, directory: Path, looked: Sequence[Path]) -> UserError:
     return UserError(
         f"{name} was not found: download {_SOURCES[name]} and put it into {directory.absolute()} "
-        f"(or name another folder by data_dir or CONCURL_DATA); looked for {', '.join(map(str, looked))}"
+        f"(or name another folder with --data-dir or $CONCURL_DATA); looked for {', '.join(map(str, looked))}"
     )
 
 

@@ -53,7 +53,7 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UserError(f"device={name!r}: choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device={name!r}: this machine shows torch {torch.cuda.device_count()} GPUs; use --device cpu")
+        raise UserError(f"device={name!r}: torch sees {torch.cuda.device_count()} GPUs here; use --device cpu")
     if device.type == "cuda":
         try:
             torch.cuda.mem_get_info(device)  # the first call to the card: it fails where others have taken all of it
