@@ -131,7 +131,8 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
     folder = trainer.folder if trainer.world.leads else None
     with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
-            log.info("resumed at step %d of %d", trainer.step, trainer.schedule.total_steps)
+            fresh = " where clustering begins" if trainer.step == trainer.schedule.cluster_step else ""
+            log.info("resumed at step %d of %d%s", trainer.step, trainer.schedule.total_steps, fresh)
         elif resume:
             log.warning("no sound checkpoint yet: starting again from the first step")
         trainer.fit()
