@@ -94,7 +94,7 @@ def test_its_minutes_are_those_of_the_whole_training() -> None:
 def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (["--epochs", "5"], ["photos", "-k", "4"], ["-k", "4", "--seed", "1"], ["--recipe", "digits"]):
         assert main(["fit", "--from", "origin", "-o", "x", *options]) == 2
-        assert "only the clusters can differ (--beta, --cluster-lr, " in capsys.readouterr().err
+        assert "only the clusters can differ (--balance, --beta, --cluster-lr, " in capsys.readouterr().err
     cases = {
         ("origin", "x", "--beta", "0", "--gamma", "0"): "nothing would be clustered",
         ("origin", "origin", "-k", "4"): "name another folder",
