@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from concurl import run
 from concurl.config import Config, Preset
+from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
 from concurl.options import config_help
 from concurl.recipes import RECIPES, SetFacts, recipe, settle
@@ -170,6 +172,20 @@ def test_network_and_views_go_by_the_shorter_side(side: int, gpu: bool, chosen: 
 )
 def test_more_images_are_seen_less_often(n: int, side: int, gpu: bool, epochs: int) -> None:
     assert settle(recipe("modern"), SetFacts(n, side, side, gray=False, gpu=gpu))[0].epochs == epochs
+
+
+def test_what_is_settled_is_settled_by_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "settle", lambda config, facts: (config, [facts]))
+    pixels = np.zeros((30, 3, 20, 28), np.uint8)
+    images = ImageSet(pixels, [str(i) for i in range(30)])
+
+    def facts(train_images: int | None = None) -> object:
+        return run.settled(Config(device="cpu"), images, train_images)[1][0]
+
+    assert facts() == facts(99) == SetFacts(30, 20, 28, gray=True, gpu=False)
+    assert facts(7) == SetFacts(7, 20, 28, gray=True, gpu=False)
+    pixels[29, 2, 5, 5] = 1
+    assert facts() == SetFacts(30, 20, 28, gray=False, gpu=False)
 
 
 def test_given_values_are_never_settled_over() -> None:

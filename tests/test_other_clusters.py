@@ -86,6 +86,8 @@ def test_it_can_be_resumed_and_gone_on_from_itself() -> None:
 def test_its_minutes_are_those_of_the_whole_training() -> None:
     state = next(Path("origin/features").iterdir()) / "manifest.json"
     before = json.loads(state.read_text())["content"]["facts"]["seconds"]
+    *_, whole = [json.loads(line)["minutes"] for line in Path("origin/metrics.jsonl").read_text().splitlines()]
+    assert 0 < before / 60 <= whole + 1e-3
     branch("timed", "-k", "4")
     first, *_, last = [json.loads(line) for line in Path("timed/metrics.jsonl").read_text().splitlines()]
     assert first["minutes"] <= before / 60 + 1e-3 <= last["minutes"] + 2e-3

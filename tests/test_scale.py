@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from concurl import run
 from concurl.cli import main
+from concurl.data.batches import sample
 from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 
 
@@ -76,6 +78,10 @@ def test_a_sample_is_trained_on_and_everything_labelled(photos):
     assert json.loads(Path("some/metrics.jsonl").read_text().splitlines()[-1])["step"] == 4  # 2 epochs of 17 // 8
     with open("some/assignments.csv", newline="") as file:
         assert [row["path"] for row in csv.DictReader(file)] == [f"{i:02d}.png" for i in range(26)]
+    chosen = sample(0, 26, 17).numpy()
+    model, x = run.model_of(Path("some"), device="cpu"), torch.from_numpy(np.load("some/embeddings.npy"))
+    shares = run.assign_embeddings(model, x[chosen]).probabilities.mean(0)
+    np.testing.assert_allclose(shares, 1 / 3, atol=1e-4)  # the balance is struck over the images trained on
     trained = weights("some")
     assert main(["fit", "--resume", "-o", "some", "--quiet", "--no-report"]) == 0  # run.json remembers the sample
     assert weights("some") == trained

@@ -14,7 +14,7 @@ from pictures import encoded, png_bomb, scene, status_of
 from PIL import Image, ImageFile
 
 from concurl.data import decode as decode_module
-from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file
+from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file, decode_picture
 from concurl.data.header import _learn_heif, image_size
 from concurl.data.reading import Reading
 
@@ -107,6 +107,12 @@ def test_alpha_lies_over_the_background(kind: str, background: tuple[int, int, i
     assert ("palette" in found.oddities) == (kind == "P")
 
 
+def test_alpha_that_its_colours_were_multiplied_with_is_alpha() -> None:
+    samples = np.dstack([scene()[..., 0], np.full((64, 64), 128, np.uint8)])
+    made = Image.fromarray(samples).convert("La")
+    assert np.abs(decode_picture(made, 64).astype(int) - decode_picture(made.convert("LA"), 64)).max() <= 1
+
+
 def test_invisible_colours_do_not_bleed_when_resized() -> None:
     samples = np.zeros((128, 128, 4), np.uint8)
     samples[:, :63] = (255, 0, 0, 0)  # red that nobody can see
@@ -184,7 +190,8 @@ def test_large_jpegs_are_decoded_small(monkeypatch: pytest.MonkeyPatch) -> None:
         decode_module, "resized", lambda image, size: sizes.append(image.size) or image.resize((size, size))
     )
     decode(encoded(Image.fromarray(scene(800, 1200)), "JPEG"), 48)
-    assert sizes == [(150, 100)]  # the least eighth, quarter or half above 96
+    decode(encoded(Image.fromarray(scene(1600, 400)), "JPEG"), 48)
+    assert sizes == [(150, 100), (100, 400)]  # the least eighth, quarter or half above 96, by the smaller edge
 
 
 def test_the_same_size_is_untouched(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -68,9 +70,11 @@ def test_what_a_camera_leaves_in_16_bits_is_not_black(greatest: int, bits: int) 
 def test_what_a_colour_camera_leaves_in_16_bits_is_not_black() -> None:
     values = np.linspace(0, 4095, 4096).astype(np.uint16).reshape(64, 64)
     samples = np.stack([values, values[::-1], values.T], -1)
-    found = decode(png(samples, 16, 2), 64)
+    data = png(samples, 16, 2)
+    found = decode(data, 64)
     assert np.abs(found.pixels.transpose(1, 2, 0) - samples * (255 / 4095)).max() <= 17  # Pillow leaves 16 levels
     assert found.oddities == ("12-bit",)
+    assert (decode_picture(Image.open(io.BytesIO(data)), 64) == found.pixels).all()
     dim = Image.fromarray((samples >> 8).astype(np.uint8))  # as dark, and eight bits by right
     assert (decode_picture(dim, 64) == np.asarray(dim).transpose(2, 0, 1)).all()
     assert (decode(encoded(dim, "PNG"), 64).pixels == np.asarray(dim).transpose(2, 0, 1)).all()

@@ -46,11 +46,7 @@ def test_images_and_names_belong_together(tmp_path: Path) -> None:
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in root.rglob("*.png"))
     for name, image in zip(found.names, found.images, strict=True):
         assert (image == decode_file(Path(found.facts["root"]) / name, 96)).all()
-    assert (found.facts["image_size"], found.facts["stored_size"], found.facts["median_side"]) == (
-        96,
-        96,
-        100,
-    )
+    assert (found.facts["image_size"], found.facts["stored_size"]) == (96, 96)
 
 
 def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -> None:
@@ -185,6 +181,7 @@ def test_read_files(tmp_path: Path) -> None:
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"])
     assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
     assert not found.skipped
+    assert found.each_given() is found  # by name, as its labels are, and not in the order of the paths
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

@@ -66,6 +66,18 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
 
 
+def test_a_lack_of_memory_is_not_taken_for_a_failing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(function, **settings):
+        def call(*args):
+            raise torch.OutOfMemoryError("no room")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", full)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        curve(TINY)
+
+
 @pytest.mark.parametrize("micro_batch", [None, 4])
 def test_compiled_steps_are_the_same_steps(micro_batch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TINY.replace(micro_batch=micro_batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 
 from concurl.training.distributed import World
 from concurl.training.pulse import Pulse
@@ -62,3 +63,28 @@ def test_a_checkpoint_is_due_for_all_when_it_is_for_one():
     for thread in threads:
         thread.join(30)
     assert found == {0: (None, True), 1: (None, True)}
+
+
+class Talkative(World):
+    """Notes when it was asked; the others have nothing to add."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+        self.asked: list[tuple[int, ...]] = []
+
+    def agree(self, *values: int) -> list[int]:
+        self.asked.append(values)
+        return list(values)
+
+
+def test_ranks_talk_about_once_a_second_however_long_a_step_takes(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    pulse = Pulse(world := Talkative())
+    talked = []
+    for step, seconds in enumerate([1 / 8] * 33 + [4.0] * 3, start=1001):  # as in a run that was resumed
+        clock[0] += seconds
+        pulse.agreed(step, None, False)
+        if len(world.asked) > len(talked):
+            talked.append(step)
+    assert talked == [1001, 1002, 1010, 1018, 1026, 1034, 1035, 1036]

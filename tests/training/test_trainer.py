@@ -104,6 +104,21 @@ def test_prototypes_begin_as_balanced_as_the_codes_will_be(config, monkeypatch):
     assert asked == [(0.07, 0.4)]
 
 
+@pytest.mark.parametrize("init", ["kmeans", "balanced"])
+def test_the_clusters_that_it_begins_with_are_judged_and_told(config, init, caplog):
+    asked = []
+    judge = lambda ids, found: asked.append((ids, found)) or {"acc": len(asked) / 8}  # noqa: E731
+    trainer = Trainer(config.replace(epochs=1, cluster_start=0.2, prototype_init=init), pictures(), judge=judge)
+    with caplog.at_level("INFO", logger="concurl"):
+        trainer.fit()
+    begun = [record.message for record in caplog.records if "where clustering begins" in record.message]
+    told = ["k-means where clustering begins: acc 0.125", "balanced k-means where clustering begins: acc 0.250"]
+    assert begun == told[: 1 if init == "kmeans" else 2]
+    for ids, found in asked[: len(begun)]:
+        assert ids.tolist() == list(range(100))
+        assert set(found) == set(range(4))
+
+
 @pytest.mark.parametrize(("branch", "prototypes"), [("online", "kmeans"), ("target", "kmeans"), ("target", "random")])
 def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch, prototypes):
     model, entries, _ = as_clustering_began(config.replace(codes_from=branch, prototype_init=prototypes))

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import signal
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 from runs import OPTIONS, Run, Warm, half_files, photos
 
 from concurl.training.checkpoint import checkpoints, load_newest
-from concurl.training.interrupt import Terminated, termination_as_exception
+from concurl.training.interrupt import SignalWatch, Terminated, termination_as_exception
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # Where a signal may fall: a stage is known by what the run says when it begins; decoding, by the packed copy that grows.
@@ -159,9 +160,19 @@ def fade_and_work_on(number: int) -> None:
 def test_a_signal_within_a_destructor_is_not_lost(
     number: int, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    before = sys.unraisablehook, signal.getsignal(number)
     with termination_as_exception(), pytest.raises(kind):
         fade_and_work_on(number)
     assert "ignored" not in capfd.readouterr().err
+    assert (sys.unraisablehook, signal.getsignal(number)) == before
+
+
+def test_a_second_interrupt_does_not_wait_for_the_step() -> None:
+    with SignalWatch() as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert signals.caught == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:

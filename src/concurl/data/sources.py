@@ -154,7 +154,7 @@ def _records(
 
 
 def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
-    names, skipped, summary, shorter = Names(), [], Summary(), array("i")
+    names, skipped, summary = Names(), [], Summary()
     places = array("q")  # of each file: which image it is, or -1
     for record in pack.rows():
         row = Row(**record)
@@ -162,7 +162,6 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
         places.append(len(names) if row.status == "ok" else -1)
         if row.status == "ok":
             names.append(row.path)
-            shorter.append(min(row.width, row.height))
         else:
             skipped.append(Skipped(row.path, row.status, row.reason))
     if summary.statuses["duplicate"]:
@@ -176,7 +175,6 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
         "statuses": dict(summary.statuses),
         "formats": dict(summary.formats),
         "oddities": dict(summary.oddities),
-        "median_side": int(np.median(shorter)),
         "stored_size": side,
         "image_size": next(s for s in SIZES if stored_size(s) == side) if size is None else None,
         "pack": str(pack.slot.pixels),
