@@ -10,19 +10,7 @@ from pathlib import Path
 from concurl.data.entry import Entry, find_entry
 from concurl.data.shardindex import Member, beside, in_cache, read_index, write_index
 
-IMAGE_SUFFIXES = (
-    b".jpg",
-    b".jpeg",
-    b".png",
-    b".webp",
-    b".bmp",
-    b".tif",
-    b".tiff",
-    b".gif",
-    b".avif",
-    b".heic",
-    b".heif",
-)
+IMAGE_SUFFIXES = tuple(b".jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic .heif".split())
 
 
 def is_shard(name: bytes) -> bool:
