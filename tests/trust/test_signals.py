@@ -167,6 +167,14 @@ def test_a_signal_within_a_destructor_is_not_lost(
     assert (sys.unraisablehook, signal.getsignal(number)) == before
 
 
+def test_other_errors_of_destructors_go_where_they_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: heard.append(str(lost.exc_value)))
+    with termination_as_exception():
+        Fading(-1)  # no signal has that number
+    assert len(heard) == 1
+
+
 def test_a_second_interrupt_does_not_wait_for_the_step() -> None:
     with SignalWatch() as signals:
         signal.raise_signal(signal.SIGINT)

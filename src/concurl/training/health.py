@@ -40,13 +40,13 @@ class Health:
         K = self.config.n_clusters
         ln_k, loss = math.log(K), row.get("l2" if self.config.beta > 0 else "l3")
         if loss is not None:
-            without_byol = ", --alpha 1" if self.config.alpha == 0 else ""
+            with_byol = ", --alpha 1" if self.config.alpha == 0 else ""
             self._watch(
                 "ln-k",
                 patience,
                 loss > 0.99 * ln_k,
                 f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
-                f"are too soft or the features too young: try more --epochs{without_byol}, a smaller --epsilon (0.03) or a "
+                f"are too soft or the features too young: try more --epochs{with_byol}, a smaller --epsilon (0.03) or a "
                 "later --cluster-start",
             )
             self._cluster_losses.append(loss)

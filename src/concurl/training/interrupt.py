@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ def termination_as_exception() -> Iterator[None]:
         yield
         return
     before, hook = signal.signal(signal.SIGTERM, _terminate), sys.unraisablehook
-    sys.unraisablehook = _ask_again
+    sys.unraisablehook = partial(_ask_again, hook)
     try:
         yield
     finally:
@@ -48,10 +49,10 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _ask_again(lost: Any) -> None:
+def _ask_again(otherwise: Callable[[Any], object], lost: Any) -> None:
     """An interruption that came during a destructor: Python drops those, so it is sent once more, a moment later."""
     if not isinstance(lost.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
+        otherwise(lost)
         return
     number = signal.SIGINT
     if isinstance(lost.exc_value, Terminated):
