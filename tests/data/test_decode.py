@@ -76,7 +76,7 @@ def test_heic_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     data = encoded(Image.fromarray(scene()), "HEIF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     _learn_heif.cache_clear()
-    with pytest.raises(DecodeError, match="not an image: HEIC: pip install pillow-heif"):
+    with pytest.raises(DecodeError, match="unreadable: HEIC: pip install pillow-heif"):
         decode(data, 32)
 
 

@@ -115,7 +115,7 @@ def _learn_heif() -> None:
         from pillow_heif import register_heif_opener
     except ImportError:
         raise DecodeError(
-            "not an image", "HEIC: pip install pillow-heif to have it read, or convert it to JPEG"
+            "unreadable", "HEIC: pip install pillow-heif to have it read, or convert it to JPEG"
         ) from None
     register_heif_opener()
 
