@@ -27,8 +27,8 @@ class Progress:
 
     def __init__(self, stage: str, total: int, unit: str, done: int = 0) -> None:
         self.stage, self.total, self.unit, self.done = stage, total, unit, done
-        self.begun = self.last_said = time.monotonic()
-        self.first = done
+        self.last_said = time.monotonic()
+        self.begun: tuple[float, int] | None = None  # when the first of it was done, and how much that was
         self.bar: Any = None
         if _seen() and sys.stderr.isatty():
             self.bar = tqdm(total=total, initial=done, desc=stage, unit=f" {unit}", leave=True, dynamic_ncols=True)
@@ -42,8 +42,17 @@ class Progress:
         now = time.monotonic()
         if now - self.last_said >= 30 or self.done >= self.total:
             self.last_said = now
-            left = (now - self.begun) / max(1, self.done - self.first) * (self.total - self.done)
-            log.info("%s: %d of %d %s, %s left  %s", self.stage, self.done, self.total, self.unit, _clock(left), note)
+            said = f"{self.stage}: {self.done} of {self.total} {self.unit}{self._left(now)}  {note}"
+            log.info("%s", said.rstrip())
+        if self.begun is None:  # the first one's time is a compiler's as well, and says nothing of those to come
+            self.begun = now, self.done
+
+    def _left(self, now: float) -> str:
+        if self.done >= self.total:
+            return ", 0:00 left"
+        if self.begun is None or self.done == self.begun[1]:
+            return ""
+        return f", {_clock((now - self.begun[0]) / (self.done - self.begun[1]) * (self.total - self.done))} left"
 
     def close(self) -> None:
         if self.bar is not None:
