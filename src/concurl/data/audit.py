@@ -95,13 +95,16 @@ class Summary:
 def audit(
     source: PathLike | Iterable[PathLike],
     *,
+    reading: Reading = OWN,
     workers: int | None = None,
     progress: Progress | None = None,
     exclude: Iterable[PathLike] = (),
 ) -> Iterator[Row]:
     """The rows as they come, by the bytes of the files' names. `exclude`: folders that are not entered."""
     listing = list_source(source, exclude=exclude)
-    return (row for row, _ in inspect(listing, None, workers=workers, progress=progress, stage="audit"))
+    return (
+        row for row, _ in inspect(listing, None, reading=reading, workers=workers, progress=progress, stage="audit")
+    )
 
 
 def inspect(
