@@ -64,8 +64,8 @@ def main(argv: list[str]) -> int:
     ).images
     names = runfolder.read_names(given.run)
     if part is None:
-        run.write_predictions(given.output, trained, images, range(len(images)), names)
-        print(f"{len(images):,} images labelled, {len(images.skipped):,} left out: {given.output}")
+        left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
+        print(f"{len(images):,} images labelled, {left_out:,} left out: {given.output}")
         return 0
     work = _work(trained, images, names)
     rows = part.share(len(images), run.BLOCK)
@@ -73,9 +73,9 @@ def main(argv: list[str]) -> int:
         print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
         return 0
     given.output.mkdir(parents=True, exist_ok=True)
-    run.write_predictions(part.csv(given.output), trained, images, rows, names)
-    part.seal(given.output, work, len(rows))
-    print(f"{len(rows):,} of {len(images):,} images labelled: {part.csv(given.output)}")
+    left_out = run.write_predictions(part.csv(given.output), trained, images, rows, names)
+    part.seal(given.output, work, len(rows), left_out)
+    print(f"{len(rows):,} of {len(images):,} images labelled, {left_out:,} left out: {part.csv(given.output)}")
     return 0
 
 
