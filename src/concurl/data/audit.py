@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.data.aside import written_aside
+from concurl.data.decode import FIRST_PAGE
 from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
 from concurl.data.listing import Listing, PathLike, list_source
@@ -88,6 +89,8 @@ class Summary:
             lines.append(f"formats: {_counted(self.formats)}")
         if self.oddities:
             lines.append(f"unusual, and handled: {_counted(self.oddities)}")
+        if self.oddities[FIRST_PAGE]:
+            lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
         lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
         return "\n".join(lines)
 
