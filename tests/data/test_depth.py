@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pictures import encoded, png, tiff
 from PIL import Image
 
-from concurl.data.decode import Decoded, decode, decode_picture
+from concurl.data.decode import Decoded, DecodeError, decode, decode_picture
 from concurl.data.reading import Reading
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
@@ -46,6 +46,35 @@ def test_16_bit_colours() -> None:
     found = decode(png(samples, 16, 2), 256)
     assert np.abs(found.pixels.transpose(1, 2, 0) - samples / 257).max() <= 1
     assert found.oddities == ("16-bit",)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("channels", "extra"), [(3, 0), (4, 1)])
+def test_16_bit_colours_in_planes(order: str, channels: int, extra: int) -> None:
+    samples = np.stack([RAMP, RAMP[::-1], RAMP.T, RAMP[:, ::-1]][:channels])
+    data = samples.astype(f"{order}u2").tobytes()
+    found = decode(
+        tiff(data, 256, 256, 16, photometric=2, order=order, channels=channels, extra=extra, planar=True), 256
+    )
+    assert np.abs(found.pixels - samples[:3] / 257).max() <= 1
+    assert found.oddities == ("16-bit",)
+
+
+def test_gray_that_is_one_plane() -> None:
+    found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, planar=True), 256)
+    assert (gray(found) == np.round(RAMP / 257)).all()
+
+
+@pytest.mark.parametrize(
+    ("photometric", "channels", "planar"),
+    [(1, 2, False), (1, 2, True), (1, 5, False), (1, 5, True), (2, 5, False)],
+)
+def test_channels_that_are_no_colours_are_counted_and_refused(photometric: int, channels: int, planar: bool) -> None:
+    extra = channels - (1 if photometric == 1 else 3)
+    data = bytes(64 * 64 * 2 * channels)
+    made = tiff(data, 64, 64, 16, photometric=photometric, channels=channels, extra=extra, planar=planar)
+    with pytest.raises(DecodeError, match=f"unreadable: {channels} channels are not read"):
+        decode(made, 64)
 
 
 def test_12_bits_are_12_bits() -> None:

@@ -25,7 +25,7 @@ from concurl.data.content import image_format, read_content
 from concurl.data.header import failure, is_cut, open_image
 from concurl.data.reading import OWN, Colour, Reading
 
-VERSION = 3  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
