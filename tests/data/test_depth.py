@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zlib
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -125,10 +127,16 @@ def test_white_is_zero_in_16_bits() -> None:
     ],
     ids=["float", "int32", "int16", "widest"],
 )
-def test_samples_without_a_range_are_stretched_and_said_to_be(values: NDArray[np.generic]) -> None:
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("compression", [1, 8], ids=["plain", "deflate"])
+def test_samples_without_a_range_are_stretched_and_said_to_be(
+    values: NDArray[np.generic], order: Literal["<", ">"], compression: int
+) -> None:
     format = 3 if values.dtype.kind == "f" else 2
-    data = tiff(values.tobytes(), 64, 64, 8 * values.dtype.itemsize, sample_format=format)
-    found = decode(data, 64)
+    data = values.astype(values.dtype.newbyteorder(order)).tobytes()
+    data = zlib.compress(data) if compression == 8 else data
+    bits = 8 * values.dtype.itemsize
+    found = decode(tiff(data, 64, 64, bits, sample_format=format, compression=compression, order=order), 64)
     exact = values.astype(np.float64)
     expected = (exact - exact.min()) * (255 / (exact.max() - exact.min()))
     assert np.abs(gray(found) - expected).max() <= 0.51

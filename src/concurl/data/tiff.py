@@ -14,6 +14,8 @@ from concurl.data.content import DecodeError
 
 _SAMPLE_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR = 258, 262, 277, 284  # tags
 _GRAY = (0, 1)  # photometric: white is 0, black is 0
+# libtiff gives samples in the machine's byte order, and of these Pillow expects the file's
+_NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
 
 
 def check_channels(tags: Mapping[int, Any]) -> None:
@@ -36,16 +38,24 @@ def first_directory(data: bytes) -> Mapping[int, Any]:
 
 
 def open_tiff(stream: IO[bytes]) -> ImageFile:
-    """As Pillow opens it, but for pictures with a plane for each channel."""
+    """As Pillow opens it, but for two kinds of which it would make noise."""
     image = Image.open(stream, formats=["TIFF"])
     tags = getattr(image, "tag_v2", {})
-    if tags.get(_PLANAR) != 2:
-        return image
-    if len(image.getbands()) == 1:
-        check_channels(tags)
-    if not np.max(tags.get(_SAMPLE_BITS, 1)) > 8:
-        return image
-    # By itself Pillow takes each byte of such planes for a sample: half of the picture, mixed with noise. libtiff does not.
+    if tags.get(_PLANAR) == 2:  # a plane for each channel
+        if len(image.getbands()) == 1:
+            check_channels(tags)
+        if np.max(tags.get(_SAMPLE_BITS, 1)) > 8:
+            image = _open_by_libtiff(stream)  # by itself Pillow takes each byte for a sample
+    image.tile = [
+        tile._replace(args=(_NATIVE.get(tile.args[0], tile.args[0]), *tile.args[1:]))
+        if tile.codec_name == "libtiff" and isinstance(tile.args, tuple)
+        else tile
+        for tile in image.tile
+    ]
+    return image
+
+
+def _open_by_libtiff(stream: IO[bytes]) -> ImageFile:
     stream.seek(0)
     usual, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
     try:
