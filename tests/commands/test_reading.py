@@ -66,6 +66,18 @@ def test_predict_reads_new_pictures_as_fit_read_its_own(micrographs: Path, photo
     assert not was_read(photos, OWN)  # so the question means something
 
 
+def test_predict_says_what_it_met(micrographs: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [Image.effect_noise((16, 16), sigma) for sigma in (20, 40)]
+    pages[0].save(micrographs / "stack.tif", save_all=True, append_images=pages[1:])
+    assert fit(photos, "--depth", "11") == 0
+    for given, said in (([], True), (["--quiet"], False)):
+        capsys.readouterr()
+        assert main(["predict", "run", str(micrographs), "-o", "new.csv", *given]) == 0
+        told = capsys.readouterr().err
+        assert ("12 clipped, 1 first of several pages" in told) is said
+        assert ("the others are not looked at" in told) is said
+
+
 def test_the_estimator_does_so_too(micrographs: Path, photos: Path) -> None:
     options = {
         "encoder": "tiny",

@@ -83,14 +83,18 @@ class Summary:
         else:
             self.examples.setdefault(row.status, one_line(f"{row.path}: {row.reason}"))
 
+    def unusual(self) -> list[str]:
+        """What was met in the files that are ok."""
+        lines = [f"unusual, and handled: {_counted(self.oddities)}"] if self.oddities else []
+        if self.oddities[FIRST_PAGE]:
+            lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
+        return lines
+
     def __str__(self) -> str:
         lines = [f"{self.files:,} files, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
         if self.formats:
             lines.append(f"formats: {_counted(self.formats)}")
-        if self.oddities:
-            lines.append(f"unusual, and handled: {_counted(self.oddities)}")
-        if self.oddities[FIRST_PAGE]:
-            lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
+        lines += self.unusual()
         lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
         return "\n".join(lines)
 
