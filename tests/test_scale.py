@@ -51,7 +51,7 @@ def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, ca
     assert main(["predict", "run", str(photos), "-o", "parts6", "--shard", "7/6", "--quiet"]) == 2
 
 
-def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_path, monkeypatch):
+def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_path, monkeypatch, capsys):
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 0
     monkeypatch.setattr(run, "BLOCK", 7)
     for i in (3, 20):
@@ -59,13 +59,20 @@ def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_pat
         (photos / f"{i:02d}.txt").write_text("no image")
     listed = [f"photos/{i:02d}.png" for i in range(25, -1, -1)]
     Path("list.txt").write_text("\n".join([*listed, "photos/03 copy.png", "photos/20.txt", *listed[:3]]))
-    for source, n in (("photos", 30), ("list.txt", 31)):
+    for source, n, left_out in (("photos", 30, 2), ("list.txt", 31, 1)):
+        capsys.readouterr()
         assert main(["predict", "run", source, "-o", "whole.csv", "--quiet"]) == 0
+        said = capsys.readouterr().out
+        assert said == f"{n - left_out} images labelled, {left_out} left out: whole.csv\n"
         whole = Path("whole.csv").read_bytes()
         assert len(whole.splitlines()) == 1 + n
         for i in range(1, 7):
             assert main(["predict", "run", source, "-o", f"parts-{source}", "--shard", f"{i}/6", "--quiet"]) == 0
+        shares = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert sum(int(words[0]) for words in shares) == n - left_out
+        assert [words[5] for words in shares] == ["0"] * 5 + [str(left_out)]  # they stand at the end
         assert main(["merge", f"parts-{source}", "-o", "all.csv"]) == 0
+        assert capsys.readouterr().out == said.replace("whole.csv", "all.csv")
         assert Path("all.csv").read_bytes() == whole
 
 

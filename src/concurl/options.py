@@ -53,12 +53,14 @@ class _Help(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=30, width=110)
 
 
-def add_config_options(parser: argparse.ArgumentParser, defaults: Config) -> None:
-    """One option per field; the group headings are the comments that divide Config."""
+def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only: str) -> None:
+    """One option per field, or for those named alone; the group headings are the comments that divide Config."""
     hints = get_type_hints(Config)
     for heading, fields in config_help().items():
         group = parser.add_argument_group(heading)
         for name, text in fields.items():
+            if only and name not in only:
+                continue
             kind, default = hints[name], getattr(defaults, name)
             settings: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
             settings["help"] = f"{text} (default: {default})".replace("%", "%%")

@@ -225,11 +225,12 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
 
 def write_predictions(
     path: Path, trained: TrainedModel, images: ImageSet, rows: range, cluster_names: dict[int, str]
-) -> None:
+) -> int:
     """Label the images `rows` (from a block's start) block by block: memory does not grow with their number.
 
-    Behind the last image stand the files that cannot be read, with their status and no cluster.
+    Behind the last image stand the files that cannot be read, with their status and no cluster; how many, is returned.
     """
+    skipped = images.skipped if rows.stop == len(images) else []
     with written_aside(path) as file:
         file.write(csv_text(COLUMNS, ()).encode())
         for start in range(rows.start, rows.stop, SPAN):
@@ -238,10 +239,10 @@ def write_predictions(
                 found = assign_embeddings(trained, block)
                 named = assignment_rows(images.names[first : first + len(block)], found, cluster_names)
                 file.write(csv_text((), named).encode(errors="surrogateescape"))
-        if rows.stop == len(images):
-            blank = [""] * (len(COLUMNS) - 2)
-            left_out = ((skip.path, *blank, skip.status) for skip in images.skipped)
-            file.write(csv_text((), left_out).encode(errors="surrogateescape"))
+        blank = [""] * (len(COLUMNS) - 2)
+        left_out = ((skip.path, *blank, skip.status) for skip in skipped)
+        file.write(csv_text((), left_out).encode(errors="surrogateescape"))
+    return len(skipped)
 
 
 def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int, str]) -> Iterator[tuple[Any, ...]]:

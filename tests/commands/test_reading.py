@@ -1,4 +1,4 @@
-"""How pictures are read is said once, to fit; what is labelled later is read in the same way."""
+"""How pictures are read is said once, to fit; what is labelled later is read in the same way. The audit can be asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit
+from small_run import fit, refused, rows
 
 from concurl import ConCURL
 from concurl.cli import main
@@ -46,6 +46,17 @@ def test_unlike_depths_are_told_with_what_to_do(micrographs: Path) -> None:
     assert lines_on_depth() == []
 
 
+def test_what_a_depth_clips_is_known_before_training(micrographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for depth, clipped in (((), 0), (("--depth", "12"), 0), (("--depth", "11"), 12)):
+        capsys.readouterr()
+        assert main(["audit", str(micrographs), "-o", "files.csv", "--quiet", *depth]) == 0
+        assert [row["reason"] for row in rows("files.csv")].count("gray, 12-bit, clipped") == clipped
+        assert ("12 clipped" in capsys.readouterr().out) is bool(clipped)
+    assert "depth=7: a whole number from 8 to 16 is needed" in refused(
+        capsys, "audit", str(micrographs), "--depth", "7"
+    )
+
+
 def test_predict_reads_new_pictures_as_fit_read_its_own(micrographs: Path, photos: Path) -> None:
     camera = Reading((0, 0, 0), 12)
     assert fit(micrographs, "--depth", "12", "--background", "black") == 0
@@ -53,6 +64,18 @@ def test_predict_reads_new_pictures_as_fit_read_its_own(micrographs: Path, photo
     assert main(["predict", "run", str(photos), "-o", "new.csv", "--quiet"]) == 0
     assert was_read(photos, camera)
     assert not was_read(photos, OWN)  # so the question means something
+
+
+def test_predict_says_what_it_met(micrographs: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [Image.effect_noise((16, 16), sigma) for sigma in (20, 40)]
+    pages[0].save(micrographs / "stack.tif", save_all=True, append_images=pages[1:])
+    assert fit(photos, "--depth", "11") == 0
+    for given, said in (([], True), (["--quiet"], False)):
+        capsys.readouterr()
+        assert main(["predict", "run", str(micrographs), "-o", "new.csv", *given]) == 0
+        told = capsys.readouterr().err
+        assert ("12 clipped, 1 first of several pages" in told) is said
+        assert ("the others are not looked at" in told) is said
 
 
 def test_the_estimator_does_so_too(micrographs: Path, photos: Path) -> None:

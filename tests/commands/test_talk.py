@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from small_run import TINY, fit
+from small_run import TINY, fit, rows
 
 from concurl.cli import main
 
@@ -137,14 +137,19 @@ def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest
     (photos / "copy.png").write_bytes((photos / "00.png").read_bytes())
     pages = [Image.effect_noise((16, 16), sigma) for sigma in (20, 40, 60)]
     pages[0].save(photos / "stack.tif", save_all=True, append_images=pages[1:])
+    assert main(["audit", str(photos), "-o", "files.csv"]) == 0
+    assert "\nfirst of several pages: the others are not looked at" in capsys.readouterr().out
+    (stack,) = (row for row in rows("files.csv") if row["path"] == "stack.tif")
+    assert stack["reason"] == "gray, first of several pages"
     loud = [word for word in TINY if word not in ("--quiet", "--preset", "small")]
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *loud]) == 0
     for said in (capsys.readouterr().err, Path("run/train.log").read_text()):
         lines = said.splitlines()
         first = next(i for i, line in enumerate(lines) if line.endswith("bytes: 25 ok, 1 duplicate, 1 not an image"))
-        kinds, odd, where = lines[first + 1 : first + 4]
+        kinds, odd, pages, where = lines[first + 1 : first + 5]
         assert kinds.endswith("formats: 24 PNG, 1 TIFF")
         assert "1 first of several pages" in odd
+        assert "first of several pages: the others are not looked at" in pages
         assert where.endswith("run/skipped.csv")
         assert "chose preset = small: images are 16 px (where nothing stands upright" in said
 

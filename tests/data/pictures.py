@@ -63,26 +63,41 @@ def tiff(
     sample_format: int = 1,
     compression: int = 1,
     order: str = "<",
+    channels: int = 1,
+    extra: int = 0,
+    planar: bool = False,
 ) -> bytes:
-    """A one-channel TIFF around sample bytes; its directory comes first."""
-    tags: Sequence[tuple[int, int, int]] = (
-        (256, 4, width),
-        (257, 4, height),
-        (258, 3, bits),
-        (259, 3, compression),
-        (262, 3, photometric),
-        (273, 4, 8 + 2 + 10 * 12 + 4),
-        (277, 3, 1),
-        (278, 4, height),
-        (279, 4, len(data)),
-        (339, 3, sample_format),
-    )
-    directory = struct.pack(order + "H", len(tags))
-    for tag, kind, value in tags:
-        packed = struct.pack(order + "HH", value, 0) if kind == 3 else struct.pack(order + "I", value)
-        directory += struct.pack(order + "HHI", tag, kind, 1) + packed
+    """A TIFF around sample bytes; its directory comes first. `extra`: how many of the channels are no colour."""
+    planes = channels if planar else 1
+    length = len(data) // planes
+    values: dict[int, tuple[str, Sequence[int]]] = {
+        256: ("I", [width]),
+        257: ("I", [height]),
+        258: ("H", [bits] * channels),
+        259: ("H", [compression]),
+        262: ("H", [photometric]),
+        273: ("I", range(0, len(data), length)),
+        277: ("H", [channels]),
+        278: ("I", [height]),
+        279: ("I", [length] * planes),
+        284: ("H", [2 if planar else 1]),
+        **({338: ("H", [0] * extra)} if extra else {}),
+        339: ("H", [sample_format] * channels),
+    }
+    end = 8 + 2 + 12 * len(values) + 4
+    packed = {tag: struct.pack(f"{order}{len(numbers)}{kind}", *numbers) for tag, (kind, numbers) in values.items()}
+    begin = end + sum(len(field) for field in packed.values() if len(field) > 4)
+    packed[273] = struct.pack(f"{order}{planes}I", *(begin + start for start in values[273][1]))
+    directory, beyond = struct.pack(order + "H", len(values)), b""  # the numbers that it has no room for come behind it
+    for tag, (kind, numbers) in values.items():
+        directory += struct.pack(order + "HHI", tag, {"H": 3, "I": 4}[kind], len(numbers))
+        if len(packed[tag]) > 4:
+            directory += struct.pack(order + "I", end + len(beyond))
+            beyond += packed[tag]
+        else:
+            directory += packed[tag].ljust(4, b"\0")
     mark = b"II*\0" if order == "<" else b"MM\0*"
-    return mark + struct.pack(order + "I", 8) + directory + struct.pack(order + "I", 0) + data
+    return mark + struct.pack(order + "I", 8) + directory + struct.pack(order + "I", 0) + beyond + data
 
 
 def status_of(data: bytes) -> str:

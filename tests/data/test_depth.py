@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import zlib
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from pictures import encoded, png, tiff
 from PIL import Image
 
-from concurl.data.decode import Decoded, decode, decode_picture
+from concurl.data.decode import Decoded, DecodeError, decode, decode_picture
 from concurl.data.reading import Reading
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
@@ -46,6 +48,35 @@ def test_16_bit_colours() -> None:
     found = decode(png(samples, 16, 2), 256)
     assert np.abs(found.pixels.transpose(1, 2, 0) - samples / 257).max() <= 1
     assert found.oddities == ("16-bit",)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("channels", "extra"), [(3, 0), (4, 1)])
+def test_16_bit_colours_in_planes(order: str, channels: int, extra: int) -> None:
+    samples = np.stack([RAMP, RAMP[::-1], RAMP.T, RAMP[:, ::-1]][:channels])
+    data = samples.astype(f"{order}u2").tobytes()
+    found = decode(
+        tiff(data, 256, 256, 16, photometric=2, order=order, channels=channels, extra=extra, planar=True), 256
+    )
+    assert np.abs(found.pixels - samples[:3] / 257).max() <= 1
+    assert found.oddities == ("16-bit",)
+
+
+def test_gray_that_is_one_plane() -> None:
+    found = decode(tiff(RAMP.astype("<u2").tobytes(), 256, 256, 16, planar=True), 256)
+    assert (gray(found) == np.round(RAMP / 257)).all()
+
+
+@pytest.mark.parametrize(
+    ("photometric", "channels", "planar"),
+    [(1, 2, False), (1, 2, True), (1, 5, False), (1, 5, True), (2, 5, False)],
+)
+def test_channels_that_are_no_colours_are_counted_and_refused(photometric: int, channels: int, planar: bool) -> None:
+    extra = channels - (1 if photometric == 1 else 3)
+    data = bytes(64 * 64 * 2 * channels)
+    made = tiff(data, 64, 64, 16, photometric=photometric, channels=channels, extra=extra, planar=planar)
+    with pytest.raises(DecodeError, match=f"unreadable: {channels} channels are not read"):
+        decode(made, 64)
 
 
 def test_12_bits_are_12_bits() -> None:
@@ -96,10 +127,16 @@ def test_white_is_zero_in_16_bits() -> None:
     ],
     ids=["float", "int32", "int16", "widest"],
 )
-def test_samples_without_a_range_are_stretched_and_said_to_be(values: NDArray[np.generic]) -> None:
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("compression", [1, 8], ids=["plain", "deflate"])
+def test_samples_without_a_range_are_stretched_and_said_to_be(
+    values: NDArray[np.generic], order: Literal["<", ">"], compression: int
+) -> None:
     format = 3 if values.dtype.kind == "f" else 2
-    data = tiff(values.tobytes(), 64, 64, 8 * values.dtype.itemsize, sample_format=format)
-    found = decode(data, 64)
+    data = values.astype(values.dtype.newbyteorder(order)).tobytes()
+    data = zlib.compress(data) if compression == 8 else data
+    bits = 8 * values.dtype.itemsize
+    found = decode(tiff(data, 64, 64, bits, sample_format=format, compression=compression, order=order), 64)
     exact = values.astype(np.float64)
     expected = (exact - exact.min()) * (255 / (exact.max() - exact.min()))
     assert np.abs(gray(found) - expected).max() <= 0.51

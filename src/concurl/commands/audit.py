@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import check_file, check_workers, speak
+from concurl.config import Config
 from concurl.errors import UserError
-from concurl.options import Parser
+from concurl.options import Parser, add_config_options, given_config
 from concurl.progress import stages
 
 
@@ -17,14 +18,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv with a row per file")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that decode (default: one per core)")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
+    add_config_options(parser, Config(), "depth")  # no background: it changes nothing that a row says
     given = parser.parse(argv)
     speak(given.quiet)
     check_workers(given.workers)
     if given.output is not None:
         check_file(given.output, "files.csv", given.source)
     from concurl.data.audit import audit, summarise, write_csv
+    from concurl.data.reading import Reading
 
-    rows = audit(given.source, workers=given.workers, progress=stages())
+    reading = Reading.of(Config(**given_config(given)))
+    rows = audit(given.source, reading=reading, workers=given.workers, progress=stages())
     summary = summarise(rows) if given.output is None else write_csv(rows, given.output)
     if not summary.files:
         raise UserError(f"no files in {given.source} (hidden ones are not looked at)")

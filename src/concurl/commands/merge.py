@@ -19,5 +19,6 @@ def main(argv: list[str]) -> int:
     check_file(given.output, "new.csv")
     from concurl.data.parts import merge
 
-    print(f"{merge(given.parts, given.output):,} images: {given.output}")
+    labelled, left_out = merge(given.parts, given.output)
+    print(f"{labelled:,} images labelled, {left_out:,} left out: {given.output}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,8 @@ from concurl.data.parts import Part
 from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import stages
+
+log = logging.getLogger("concurl")
 
 if TYPE_CHECKING:
     from concurl.data.imageset import ImageSet
@@ -46,6 +49,7 @@ def main(argv: list[str]) -> int:
         check_folder(given.output, given.source)
     check_limit(given.limit)
     from concurl import run, runfolder
+    from concurl.data.audit import Summary
     from concurl.data.opened import open_source
     from concurl.data.reading import Reading
 
@@ -62,10 +66,13 @@ def main(argv: list[str]) -> int:
         each_given=True,
         progress=stages(),
     ).images
+    if "statuses" in images.facts:  # not so for a benchmark in its own format
+        for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
+            log.info("%s", line)
     names = runfolder.read_names(given.run)
     if part is None:
-        run.write_predictions(given.output, trained, images, range(len(images)), names)
-        print(f"{len(images):,} images labelled, {len(images.skipped):,} left out: {given.output}")
+        left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
+        print(f"{len(images):,} images labelled, {left_out:,} left out: {given.output}")
         return 0
     work = _work(trained, images, names)
     rows = part.share(len(images), run.BLOCK)
@@ -73,9 +80,9 @@ def main(argv: list[str]) -> int:
         print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
         return 0
     given.output.mkdir(parents=True, exist_ok=True)
-    run.write_predictions(part.csv(given.output), trained, images, rows, names)
-    part.seal(given.output, work, len(rows))
-    print(f"{len(rows):,} of {len(images):,} images labelled: {part.csv(given.output)}")
+    left_out = run.write_predictions(part.csv(given.output), trained, images, rows, names)
+    part.seal(given.output, work, len(rows), left_out)
+    print(f"{len(rows):,} of {len(images):,} images labelled, {left_out:,} left out: {part.csv(given.output)}")
     return 0
 
 

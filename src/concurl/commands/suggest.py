@@ -59,9 +59,11 @@ def main(argv: list[str]) -> int:
     else:
         *coarser, k = standing_out(found)
         also = f" (so do coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
-        further = (
-            f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}" if config.clusters else ""
-        )
+        further = ""
+        if k == config.n_clusters:
+            further = " The run has that number already."
+        elif config.clusters:
+            further = f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
         print(f"{k} clusters stand out{also}.{further}")
         if k == given.up_to:
             print("That is the largest K that was tried: there may be more, see --up-to.")

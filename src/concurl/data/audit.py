@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.data.aside import written_aside
+from concurl.data.decode import FIRST_PAGE
 from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
 from concurl.data.listing import Listing, PathLike, list_source
@@ -82,12 +83,18 @@ class Summary:
         else:
             self.examples.setdefault(row.status, one_line(f"{row.path}: {row.reason}"))
 
+    def unusual(self) -> list[str]:
+        """What was met in the files that are ok."""
+        lines = [f"unusual, and handled: {_counted(self.oddities)}"] if self.oddities else []
+        if self.oddities[FIRST_PAGE]:
+            lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
+        return lines
+
     def __str__(self) -> str:
         lines = [f"{self.files:,} files, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
         if self.formats:
             lines.append(f"formats: {_counted(self.formats)}")
-        if self.oddities:
-            lines.append(f"unusual, and handled: {_counted(self.oddities)}")
+        lines += self.unusual()
         lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
         return "\n".join(lines)
 
@@ -95,13 +102,16 @@ class Summary:
 def audit(
     source: PathLike | Iterable[PathLike],
     *,
+    reading: Reading = OWN,
     workers: int | None = None,
     progress: Progress | None = None,
     exclude: Iterable[PathLike] = (),
 ) -> Iterator[Row]:
     """The rows as they come, by the bytes of the files' names. `exclude`: folders that are not entered."""
     listing = list_source(source, exclude=exclude)
-    return (row for row, _ in inspect(listing, None, workers=workers, progress=progress, stage="audit"))
+    return (
+        row for row, _ in inspect(listing, None, reading=reading, workers=workers, progress=progress, stage="audit")
+    )
 
 
 def inspect(

@@ -25,7 +25,7 @@ from concurl.data.content import image_format, read_content
 from concurl.data.header import failure, is_cut, open_image
 from concurl.data.reading import OWN, Colour, Reading
 
-VERSION = 3  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -42,6 +42,7 @@ _GAP = 2.0  # a cheaper reduction (JPEG's own, a box) may go first, down to this
 # as bright as their neighbours.
 _DEPTHS = (8, 12, 14)
 _SAMPLE_BITS, _PHOTOMETRIC = 258, 262  # TIFF tags
+FIRST_PAGE = "first of several pages"  # the oddity of a stack: most of it is not looked at
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _oddities(image: ImageFile) -> tuple[str, ...]:
         "ycbcr": mode == "YCbCr",
         "stretched": mode in _RANGELESS,
         "animated": several and image.format != "TIFF",
-        "first of several pages": several and image.format == "TIFF",  # a stack: most of it is not looked at
+        FIRST_PAGE: several and image.format == "TIFF",
     }
     return tuple(name for name, is_met in met.items() if is_met)
 

@@ -11,6 +11,7 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from concurl.data.content import HEAD, DecodeError, image_format
+from concurl.data.tiff import check_channels, first_directory, open_tiff
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
@@ -33,8 +34,12 @@ def open_image(data: bytes, format: str) -> ImageFile:
         raise DecodeError("too large", f"a JPEG in {scans:,} scans; at most {MAX_SCANS} are decoded")
     stream = _Stream(data)
     try:
-        image = Image.open(stream, formats=[format])
+        image = open_tiff(stream) if format == "TIFF" else Image.open(stream, formats=[format])
+    except DecodeError:
+        raise
     except Exception as error:  # plugins raise nearly everything
+        if format == "TIFF" and not stream.ran_out:
+            check_channels(first_directory(data))
         raise failure(error, cut=stream.ran_out) from error
     _check_size(*image.size)
     return image

@@ -54,15 +54,19 @@ class Part:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False
 
-    def seal(self, folder: Path, work: dict[str, Any], rows: int) -> None:
+    def seal(self, folder: Path, work: dict[str, Any], labelled: int, left_out: int) -> None:
         """Write the manifest of a csv that is complete."""
-        about = asdict(self) | {"rows": rows, "sha256": _sha256(self.csv(folder)), "work": work}
+        counts = {"labelled": labelled, "left_out": left_out}
+        about = asdict(self) | counts | {"sha256": _sha256(self.csv(folder)), "work": work}
         with written_aside(self.manifest(folder)) as file:
             file.write(json.dumps(about, indent=1).encode())
 
 
-def merge(folder: Path, output: Path) -> int:
-    """Join all parts in `folder` into one csv; the number of rows. Refuses to leave a gap or to mix two works."""
+def merge(folder: Path, output: Path) -> tuple[int, int]:
+    """Join all parts in `folder` into one csv; how many of its rows are labelled, and how many are left out.
+
+    Refuses to leave a gap or to mix two works.
+    """
     manifests = _manifests(folder)
     of, work = manifests[0]["of"], manifests[0]["work"]
     for found in manifests:
@@ -86,7 +90,7 @@ def merge(folder: Path, output: Path) -> int:
                 if number > 1:
                     rows.readline()  # the columns' names stand once
                 shutil.copyfileobj(rows, whole, 2**20)
-    return sum(found["rows"] for found in manifests)
+    return sum(found["labelled"] for found in manifests), sum(found["left_out"] for found in manifests)
 
 
 def _manifests(folder: Path) -> list[dict[str, Any]]:
@@ -94,7 +98,7 @@ def _manifests(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("part-*-of-*.json")):
         try:
             about = json.loads(path.read_bytes())
-            found.append({key: about[key] for key in ("number", "of", "rows", "work")})
+            found.append({key: about[key] for key in ("number", "of", "labelled", "left_out", "work")})
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{path}: not a readable manifest; delete it and make its part again") from None
     if not found:

@@ -1,0 +1,64 @@
+"""TIFFs as microscopes write them: channels that Pillow has no mode for, and planes that it reads wrongly."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+from PIL import Image, TiffImagePlugin
+from PIL.ImageFile import ImageFile
+
+from concurl.data.content import DecodeError
+
+_SAMPLE_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR = 258, 262, 277, 284  # tags
+_GRAY = (0, 1)  # photometric: white is 0, black is 0
+# libtiff gives samples in the machine's byte order, and of these Pillow expects the file's
+_NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
+
+
+def check_channels(tags: Mapping[int, Any]) -> None:
+    """Refuse a gray picture of more than one channel, or any of more than four: Pillow takes none of them, or the first."""
+    channels = tags.get(_SAMPLES)
+    if isinstance(channels, int) and channels > (1 if tags.get(_PHOTOMETRIC, 0) in _GRAY else 4):
+        raise DecodeError("unreadable", f"{channels} channels are not read: save one as gray, or three as RGB")
+
+
+def first_directory(data: bytes) -> Mapping[int, Any]:
+    """The tags of a file that Pillow does not open; none where they make no sense."""
+    stream = io.BytesIO(data)
+    try:
+        directory = TiffImagePlugin.ImageFileDirectory_v2(data[: 16 if data[2] == 43 else 8])  # 43: a BigTIFF
+        stream.seek(directory.next)
+        directory.load(stream)
+        return dict(directory)
+    except Exception:  # as when Pillow opens it
+        return {}
+
+
+def open_tiff(stream: IO[bytes]) -> ImageFile:
+    """As Pillow opens it, but for two kinds of which it would make noise."""
+    image = Image.open(stream, formats=["TIFF"])
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(_PLANAR) == 2:  # a plane for each channel
+        if len(image.getbands()) == 1:
+            check_channels(tags)
+        if np.max(tags.get(_SAMPLE_BITS, 1)) > 8:
+            image = _open_by_libtiff(stream)  # by itself Pillow takes each byte for a sample
+    image.tile = [
+        tile._replace(args=(_NATIVE.get(tile.args[0], tile.args[0]), *tile.args[1:]))
+        if tile.codec_name == "libtiff" and isinstance(tile.args, tuple)
+        else tile
+        for tile in image.tile
+    ]
+    return image
+
+
+def _open_by_libtiff(stream: IO[bytes]) -> ImageFile:
+    stream.seek(0)
+    usual, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
+    try:
+        return Image.open(stream, formats=["TIFF"])
+    finally:
+        TiffImagePlugin.READ_LIBTIFF = usual
