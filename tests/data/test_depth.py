@@ -68,6 +68,16 @@ def test_gray_that_is_one_plane() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bits", "sample_format", "order", "said"),
+    [(64, 3, "<", "64-bit floating"), (64, 2, ">", "64-bit signed"), (32, 1, ">", "32-bit unsigned")],
+)
+def test_samples_that_are_not_read_are_named(bits: int, sample_format: int, order: str, said: str) -> None:
+    made = tiff(bytes(64 * 64 * bits // 8), 64, 64, bits, sample_format=sample_format, order=order)
+    with pytest.raises(DecodeError, match=f"unreadable: {said} samples of this kind are not read: save 8 or 16 bits"):
+        decode(made, 32)
+
+
+@pytest.mark.parametrize(
     ("photometric", "channels", "planar"),
     [(1, 2, False), (1, 2, True), (1, 5, False), (1, 5, True), (2, 5, False)],
 )

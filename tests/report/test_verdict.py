@@ -129,6 +129,11 @@ def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:
     assert check.text.startswith(("Spread 1.00", "Spread 0.99"))
 
 
+def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ(healthy: RunFacts) -> None:
+    assert "Embeddings are spread out" in titles(changed_epochs(healthy, feature_std=0.2), "good")
+    assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_std=0.09), "good")
+
+
 def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, diversity_mean=0.3)
     facts = dataclasses.replace(facts, summary={"warnings": ["only 3 clusters are used"]})

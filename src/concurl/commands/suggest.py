@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         *coarser, k = standing_out(found)
         also = f" (so do coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
         further = ""
-        if k == config.n_clusters:
+        if config.clusters and k == config.n_clusters:
             further = " The run has that number already."
         elif config.clusters:
             further = f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"

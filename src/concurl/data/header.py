@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from concurl.data.content import HEAD, DecodeError, image_format
-from concurl.data.tiff import check_channels, first_directory, open_tiff
+from concurl.data.tiff import check_channels, check_samples, first_directory, open_tiff
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
@@ -39,7 +39,9 @@ def open_image(data: bytes, format: str) -> ImageFile:
         raise
     except Exception as error:  # plugins raise nearly everything
         if format == "TIFF" and not stream.ran_out:
-            check_channels(first_directory(data))
+            tags = first_directory(data)
+            check_channels(tags)
+            check_samples(tags)
         raise failure(error, cut=stream.ran_out) from error
     _check_size(*image.size)
     return image

@@ -12,7 +12,8 @@ from PIL.ImageFile import ImageFile
 
 from concurl.data.content import DecodeError
 
-_SAMPLE_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR = 258, 262, 277, 284  # tags
+_SAMPLE_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 258, 262, 277, 284, 339  # tags
+_FORMATS = {1: "unsigned", 2: "signed", 3: "floating"}
 _GRAY = (0, 1)  # photometric: white is 0, black is 0
 # libtiff gives samples in the machine's byte order, and of these Pillow expects the file's
 _NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
@@ -23,6 +24,15 @@ def check_channels(tags: Mapping[int, Any]) -> None:
     channels = tags.get(_SAMPLES)
     if isinstance(channels, int) and channels > (1 if tags.get(_PHOTOMETRIC, 0) in _GRAY else 4):
         raise DecodeError("unreadable", f"{channels} channels are not read: save one as gray, or three as RGB")
+
+
+def check_samples(tags: Mapping[int, Any]) -> None:
+    """Refuse by their name samples that Pillow has no mode for, as numpy's own floats; a directory without them passes."""
+    bits, format = (np.ravel(tags.get(tag, fallback)) for tag, fallback in ((_SAMPLE_BITS, ()), (_SAMPLE_FORMAT, 1)))
+    if len(bits) and (kind := _FORMATS.get(format[0])):
+        raise DecodeError(
+            "unreadable", f"{bits[0]}-bit {kind} samples of this kind are not read: save 8 or 16 bits, gray or RGB"
+        )
 
 
 def first_directory(data: bytes) -> Mapping[int, Any]:

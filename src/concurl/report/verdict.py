@@ -228,6 +228,8 @@ def _spread(facts: RunFacts) -> Check | None:
             f"All images look alike to the model (spread {spread:.2f} of 1). Give it more --epochs, another --preset, or half "
             f"the --learning-rate.",
         )
+    if _last(facts.series("feature_std")) < FLAT:
+        return None  # what they are made of hardly differs, as the watch has warned: clusters can part that, too
     return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
 
 
