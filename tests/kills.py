@@ -16,6 +16,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -57,15 +58,29 @@ def torchrun(ranks: int, *arguments: str, restarts: int = 0) -> subprocess.Popen
         return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
 
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """By SIGTERM, which torchrun hands on: a SIGKILL would leave its ranks behind, at work."""
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
+
+
 def finished(process: subprocess.Popen[bytes]) -> str:
-    process.wait()
+    try:
+        process.wait()
+    finally:
+        stop(process)
     said = SAID.read_text(errors="replace")
     assert process.returncode == 0, said[-3000:]
     return said
 
 
+def rows(folder: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+
+
 def losses(folder: str) -> list[float]:
-    return [json.loads(line)["loss"] for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows(folder)]
 
 
 def weights(folder: str) -> str:
@@ -88,10 +103,12 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
     return found
 
 
-def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int, last: int, seed: int) -> list[int]:
+def killed_at_random(
+    folder: str, command: list[str], *, ranks: int, kills: int, last: int, seed: int, pause: float = 0.2
+) -> list[int]:
     """Run under torchrun and kill one rank `kills` times, at random moments of the first four fifths of `last` steps.
 
-    The steps of the newest checkpoint at each kill.
+    A kill comes up to `pause` seconds after a checkpoint. The steps of the newest checkpoint at each kill.
     """
     rng = random.Random(seed)
     moments = sorted(rng.randrange(int(0.8 * last)) for _ in range(kills))
@@ -102,7 +119,7 @@ def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int,
             time.sleep(0.02)
             newest = newest_step(folder)
             if newest > max([moments[len(steps)], *steps[-1:]]):
-                time.sleep(rng.random() / 5)
+                time.sleep(pause * rng.random())
                 workers = children(process)
                 if len(workers) == ranks:  # fewer: torchrun is still clearing up after the last kill
                     os.kill(rng.choice(workers), signal.SIGKILL)
@@ -111,16 +128,21 @@ def killed_at_random(folder: str, command: list[str], *, ranks: int, kills: int,
         finished(process)
         return steps
     finally:
-        if process.poll() is None:
-            process.kill()
+        stop(process)
 
 
 def compare(photos: Path, *, ranks: int, kills: int, epochs: int) -> list[int]:
-    """A calm run and a killed one, in the current folder: the same weights and the same losses, to the last bit."""
-    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", str(epochs), "--checkpoint-minutes", "0"]
+    """A calm run and a killed one, in the current folder: the same weights and the same losses, to the last bit.
+
+    A checkpoint each epoch, however fast the machine: so few epochs have room for all kills. They must be few, as a
+    step of four ranks on two cores takes half a second: in some 60 all-reduces ranks wait for each other's turn.
+    """
+    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", str(epochs)]
+    fit += ["--checkpoint-minutes", "0", "--checkpoint-epochs", "1"]
     finished(torchrun(ranks, *fit, "-o", "calm"))
-    last = newest_step("calm")
-    steps = killed_at_random("killed", [*fit, "-o", "killed"], ranks=ranks, kills=kills, last=last, seed=ranks)
+    last, epoch = newest_step("calm"), 60 * rows("calm")[-1]["minutes"] / epochs
+    command = [*fit, "-o", "killed"]
+    steps = killed_at_random("killed", command, ranks=ranks, kills=kills, last=last, seed=ranks, pause=epoch)
     assert weights("killed") == weights("calm")
     assert losses("killed") == losses("calm")
     return steps
@@ -130,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=1000)
+    parser.add_argument("--epochs", type=int, default=100)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     begun = time.monotonic()

@@ -263,7 +263,7 @@ def measured(folder: Path, capsys: pytest.CaptureFixture[str], *one_by_one: str)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_10_000_mutated_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torture(tmp_path, 10_000)
     rows = list(audit(tmp_path))

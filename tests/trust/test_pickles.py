@@ -170,7 +170,7 @@ def test_a_registered_extension_that_another_reader_has_met(here: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(1200)
 def test_all_pickles_under_every_name_we_read(here: Path) -> None:
     """Each under each name, read by the verbs in turn: so each verb meets each name several times, too."""
     before = peak_memory()

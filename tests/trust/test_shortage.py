@@ -141,13 +141,13 @@ def test_a_disk_that_fills_while_folders_are_written(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 def test_fifty_full_disks(here: Path) -> None:
     assert on_small_disks(50, 2, here)["full"] >= 50
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_a_real_lack_of_memory_and_the_script_for_the_gpu(here: Path) -> None:
     """gpu.py on a CPU: a limit on the process stands for a full card. What it advises must then fit."""
     script = Path(__file__).with_name("gpu.py")

@@ -114,7 +114,7 @@ def test_a_few_signals(tmp_path: Path, warm: Warm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(900)
 def test_a_hundred_signals(tmp_path: Path, warm: Warm) -> None:
     tally = torture(tmp_path, warm, signals=100, seed=2)
     assert tally.slowest < 5
