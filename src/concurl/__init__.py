@@ -1,6 +1,12 @@
 """Cluster unlabelled images: BYOL, soft clustering and a consensus loss, trained end to end (ConCURL)."""
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Threads that wait for each other spin, by default for so long that beside other work they take from each other what they
+# need: training on a CPU then is ten times slower and more. Here, as they read it once, when torch is first imported.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 __version__ = "0.1.0"
 __all__ = ["ConCURL", "Config", "__version__"]
