@@ -41,13 +41,17 @@ class Lost:
     reason: str
 
 
+def usable_cores() -> int:
+    """Those that this process may use, which in a container or under SLURM need not be all."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1
+
+
 def worker_count(asked: int | None, tasks: int) -> int:
     """Every core this process may use, unless asked otherwise; 0 means none but this process."""
     if os.name != "posix":
         return 0
-    usable = getattr(os, "sched_getaffinity", None)
-    cores = len(usable(0)) if usable else os.cpu_count() or 1
-    return min(cores if asked is None else asked, tasks)
+    return min(usable_cores() if asked is None else asked, tasks)
 
 
 def ordered_map(

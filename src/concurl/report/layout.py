@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.data.workers import usable_cores
 from concurl.training.interrupt import SignalWatch
 
 MAX_POINTS = 10_000
@@ -65,7 +65,7 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         n_iter=_LATE,
         random_state=SEED,
         initialization="pca",
-        n_jobs=_threads(len(points)),
+        n_jobs=usable_cores() if len(points) >= _FEWEST_FOR_THREADS else 1,
         callbacks=tick,
         callbacks_every_iters=25,
     )
@@ -75,11 +75,6 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         fitted = tsne.fit(points)
     signals.stop_if_asked()
     return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:g}, seed {SEED}"
-
-
-def _threads(n: int) -> int:
-    # openTSNE's threads wait for each other by spinning: on a busy machine two are ten times slower than one.
-    return 1 if n < _FEWEST_FOR_THREADS else max(1, (os.cpu_count() or 1) // 2)
 
 
 def _principal(points: NDArray[np.float64], k: int) -> NDArray[np.float64]:
