@@ -38,9 +38,9 @@ def test_the_random_sample_is_the_same_each_time(facts: RunFacts) -> None:
     assert [card.rows for card in galleries(facts)] == [card.rows for card in galleries(facts)]
 
 
-def test_without_embeddings_the_most_confident_are_typical(facts: RunFacts) -> None:
+def test_without_embeddings_those_nearest_to_the_prototype_are_typical(facts: RunFacts) -> None:
     card = galleries(dataclasses.replace(facts, embeddings=None))[0]
-    assert facts.confidence[card.rows["typical"][0]] == facts.confidence[facts.cluster == 0].max()
+    assert facts.outlier[card.rows["typical"][0]] == facts.outlier[facts.cluster == 0].min()
 
 
 def test_hundreds_of_clusters_share_the_room_and_the_largest_get_it(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def galleries(facts: RunFacts) -> list[Gallery]:
 
 
 def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: int) -> dict[str, list[int]]:
-    # Confidence saturates: hundreds of images tie at 1.0. Nearness to the cluster's mean does not.
-    typical = -facts.confidence[members]
+    # Not confidence: it saturates, and the surest of CIFAR-10's birds were near copies of one airplane.
+    typical = facts.outlier[members]
     if facts.embeddings is not None and len(members):
         z = np.nan_to_num(facts.embeddings[members].astype(np.float64))
         typical = -(z @ z.mean(axis=0))
