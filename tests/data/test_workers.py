@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from concurl.cores import usable_cores
 from concurl.data.workers import Lost, ordered_map, worker_count
 from concurl.errors import RunError
 
@@ -165,6 +166,6 @@ def test_workers_that_cannot_start_are_reported() -> None:
 
 
 def test_worker_count() -> None:
-    assert worker_count(None, 10**6) == len(os.sched_getaffinity(0))
+    assert worker_count(None, 10**6) == usable_cores()
     assert worker_count(0, 5) == 0
     assert worker_count(8, 3) == 3

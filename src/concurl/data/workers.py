@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+from concurl.cores import usable_cores
 from concurl.errors import RunError
 
 SECONDS = 120.0  # a task; the slowest picture within the caps takes 3, on a machine that has nothing else to do
@@ -39,12 +40,6 @@ class Lost:
     """A task that killed its worker, or held it up for too long."""
 
     reason: str
-
-
-def usable_cores() -> int:
-    """Those that this process may use, which in a container or under SLURM need not be all."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 def worker_count(asked: int | None, tasks: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.workers import usable_cores
+from concurl.cores import usable_cores
 from concurl.training.interrupt import SignalWatch
 
 MAX_POINTS = 10_000

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
 
 from concurl.config import Config
+from concurl.cores import usable_cores
 from concurl.errors import RunError, UserError
 
 WORTH_COMPILING = 2_000  # steps; compiling costs up to a minute
@@ -30,6 +32,8 @@ class Arithmetic:
             torch.set_float32_matmul_precision("high" if half else "highest")
             torch.backends.cudnn.allow_tf32 = half  # who asks for float32 gets all its digits
             torch.backends.cudnn.benchmark = half and not config.reproducible
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts the machine's
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
     def compiled(self, total_steps: int) -> bool:
