@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 from PIL.ImageFile import ImageFile
+from PIL.TiffImagePlugin import TiffImageFile
 
 from concurl.data.content import DecodeError as DecodeError
 from concurl.data.content import image_format, read_content
 from concurl.data.header import failure, is_cut, open_image
 from concurl.data.reading import OWN, Colour, Reading
+from concurl.data.tiff import mended
 
 VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
 
@@ -83,6 +85,8 @@ def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
 
 def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDArray[np.uint8]:
     """One that Pillow has opened or made, as its file would be decoded."""
+    if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
+        image = mended(image, image.fp)
     depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
     try:
         return _shown(image, _scale(depth, _used(image, depth), reading), size, reading.background)

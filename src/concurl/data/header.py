@@ -11,7 +11,7 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from concurl.data.content import HEAD, DecodeError, image_format
-from concurl.data.tiff import check_channels, check_samples, first_directory, open_tiff
+from concurl.data.tiff import check_channels, check_samples, first_directory, mended
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
@@ -34,7 +34,9 @@ def open_image(data: bytes, format: str) -> ImageFile:
         raise DecodeError("too large", f"a JPEG in {scans:,} scans; at most {MAX_SCANS} are decoded")
     stream = _Stream(data)
     try:
-        image = open_tiff(stream) if format == "TIFF" else Image.open(stream, formats=[format])
+        image = Image.open(stream, formats=[format])
+        if format == "TIFF":
+            image = mended(image, stream)
     except DecodeError:
         raise
     except Exception as error:  # plugins raise nearly everything

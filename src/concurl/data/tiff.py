@@ -47,15 +47,14 @@ def first_directory(data: bytes) -> Mapping[int, Any]:
         return {}
 
 
-def open_tiff(stream: IO[bytes]) -> ImageFile:
-    """As Pillow opens it, but for two kinds of which it would make noise."""
-    image = Image.open(stream, formats=["TIFF"])
+def mended(image: ImageFile, stream: IO[bytes]) -> ImageFile:
+    """A TIFF that Pillow has opened from the stream, and not loaded; two kinds of which it would make noise are put right."""
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PLANAR) == 2:  # a plane for each channel
         if len(image.getbands()) == 1:
             check_channels(tags)
         if np.max(tags.get(_SAMPLE_BITS, 1)) > 8:
-            image = _open_by_libtiff(stream)  # by itself Pillow takes each byte for a sample
+            image = _open_by_libtiff(stream, image.tell())  # by itself Pillow takes each byte for a sample
     image.tile = [
         tile._replace(args=(_NATIVE.get(tile.args[0], tile.args[0]), *tile.args[1:]))
         if tile.codec_name == "libtiff" and isinstance(tile.args, tuple)
@@ -65,10 +64,12 @@ def open_tiff(stream: IO[bytes]) -> ImageFile:
     return image
 
 
-def _open_by_libtiff(stream: IO[bytes]) -> ImageFile:
+def _open_by_libtiff(stream: IO[bytes], page: int) -> ImageFile:
     stream.seek(0)
     usual, TiffImagePlugin.READ_LIBTIFF = TiffImagePlugin.READ_LIBTIFF, True
     try:
-        return Image.open(stream, formats=["TIFF"])
+        image = Image.open(stream, formats=["TIFF"])
+        image.seek(page)
+        return image
     finally:
         TiffImagePlugin.READ_LIBTIFF = usual
