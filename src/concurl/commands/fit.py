@@ -229,9 +229,10 @@ def _tell_files(opened: Opened, folder: Path) -> None:
     """What the audit says, as most people go without it: that files were left out, or pages, is nothing to find out late."""
     from concurl.data.audit import Summary
 
-    if "statuses" not in opened.images.facts:
-        return  # a benchmark in its own format
-    for line in str(Summary.of(opened.images.facts)).splitlines():
+    summary = Summary.of(opened.images.facts)
+    if not summary.files:
+        return
+    for line in str(summary).splitlines():
         log.info("%s", line)
     if opened.images.skipped:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")

@@ -15,11 +15,11 @@ from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import stages
 
-log = logging.getLogger("concurl")
-
 if TYPE_CHECKING:
     from concurl.data.imageset import ImageSet
     from concurl.network.trained import TrainedModel
+
+log = logging.getLogger("concurl")
 
 
 def main(argv: list[str]) -> int:
@@ -66,9 +66,8 @@ def main(argv: list[str]) -> int:
         each_given=True,
         progress=stages(),
     ).images
-    if "statuses" in images.facts:  # not so for a benchmark in its own format
-        for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
-            log.info("%s", line)
+    for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
+        log.info("%s", line)
     names = runfolder.read_names(given.run)
     if part is None:
         left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)

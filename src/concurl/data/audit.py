@@ -69,9 +69,9 @@ class Summary:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Summary:
-        """What an ImageSet's facts keep of it."""
-        statuses, oddities, formats = (Counter(facts[name]) for name in ("statuses", "oddities", "formats"))
-        return cls(facts["files"], facts["bytes"], statuses, oddities, formats)
+        """What an ImageSet's facts keep of it; nothing of a benchmark in its own format."""
+        statuses, oddities, formats = (Counter(facts.get(name, {})) for name in ("statuses", "oddities", "formats"))
+        return cls(facts.get("files", 0), facts.get("bytes", 0), statuses, oddities, formats)
 
     def add(self, row: Row) -> None:
         self.files += 1

@@ -23,9 +23,9 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from concurl.data.content import DecodeError as DecodeError
 from concurl.data.content import image_format, read_content
-from concurl.data.header import failure, is_cut, open_image
+from concurl.data.header import failure, open_image
 from concurl.data.reading import OWN, Colour, Reading
-from concurl.data.tiff import mended
+from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
 VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
 
@@ -43,7 +43,6 @@ _GAP = 2.0  # a cheaper reduction (JPEG's own, a box) may go first, down to this
 # What cameras, and 8-bit pictures in a larger file, fill of 16 bits. No 10: dim pictures of 12 bits would be four times
 # as bright as their neighbours.
 _DEPTHS = (8, 12, 14)
-_SAMPLE_BITS, _PHOTOMETRIC = 258, 262  # TIFF tags
 FIRST_PAGE = "first of several pages"  # the oddity of a stack: most of it is not looked at
 
 
@@ -85,11 +84,13 @@ def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
 
 def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDArray[np.uint8]:
     """One that Pillow has opened or made, as its file would be decoded."""
-    if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
-        image = mended(image, image.fp)
-    depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
     try:
+        if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
+            image = mended(image, image.fp)
+        depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
         return _shown(image, _scale(depth, _used(image, depth), reading), size, reading.background)
+    except DecodeError:
+        raise
     except Exception as error:
         raise failure(error, cut=False) from error
 
@@ -154,7 +155,7 @@ def _depth(image: ImageFile) -> int:
     """Bits per sample as the file declares them."""
     tags = getattr(image, "tag_v2", None)
     if tags is not None:
-        return int(np.max(tags.get(_SAMPLE_BITS, 1)))
+        return int(np.max(tags.get(SAMPLE_BITS, 1)))
     return 16 if image.format == "PNG" and image.tile and "16" in str(image.tile[0].args) else 8
 
 
@@ -215,7 +216,7 @@ def _stretched(image: Image.Image) -> Image.Image:
 
 def _white_is_zero(image: Image.Image) -> bool:
     """Pillow inverts such TIFFs itself, except those of 16 and 32 bits."""
-    return bool(getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0)
+    return bool(getattr(image, "tag_v2", {}).get(PHOTOMETRIC) == 0)
 
 
 def _over(image: Image.Image, background: Colour) -> NDArray[np.uint8]:

@@ -6,7 +6,6 @@ import functools
 import io
 from typing import IO
 
-import numpy as np
 from PIL import Image
 from PIL.ImageFile import ImageFile
 
@@ -16,8 +15,6 @@ from concurl.data.tiff import check_channels, check_samples, first_directory, me
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8
 MAX_SCANS = 200  # of a progressive JPEG; cameras and optimisers write some ten, and each costs a pass over all pixels
-
-_STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325  # TIFF tags
 
 
 def open_image(data: bytes, format: str) -> ImageFile:
@@ -61,18 +58,6 @@ def image_size(file: IO[bytes]) -> tuple[int, int]:
         return Image.open(file, formats=[format]).size
     except Exception as error:
         raise failure(error, cut=False) from error
-
-
-def is_cut(image: ImageFile, length: int) -> bool:
-    """Is the file too short for what a TIFF's directory lists? libtiff does not say."""
-    tags = getattr(image, "tag_v2", {})
-    try:
-        for starts, counts in ((_STRIPS, _STRIP_BYTES), (_TILES, _TILE_BYTES)):
-            if starts in tags and counts in tags:
-                return bool(np.max(np.add(tags[starts], tags[counts])) > length)
-    except (TypeError, ValueError, OverflowError):  # a broken directory
-        pass
-    return False
 
 
 def failure(error: Exception, *, cut: bool) -> DecodeError:

@@ -12,7 +12,8 @@ from PIL.ImageFile import ImageFile
 
 from concurl.data.content import DecodeError
 
-_SAMPLE_BITS, _PHOTOMETRIC, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 258, 262, 277, 284, 339  # tags
+SAMPLE_BITS, PHOTOMETRIC, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 258, 262, 277, 284, 339  # tags
+_STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325
 _FORMATS = {1: "unsigned", 2: "signed", 3: "floating"}
 _GRAY = (0, 1)  # photometric: white is 0, black is 0
 # libtiff gives samples in the machine's byte order, and of these Pillow expects the file's
@@ -22,13 +23,13 @@ _NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
 def check_channels(tags: Mapping[int, Any]) -> None:
     """Refuse a gray picture of more than one channel, or any of more than four: Pillow takes none of them, or the first."""
     channels = tags.get(_SAMPLES)
-    if isinstance(channels, int) and channels > (1 if tags.get(_PHOTOMETRIC, 0) in _GRAY else 4):
+    if isinstance(channels, int) and channels > (1 if tags.get(PHOTOMETRIC, 0) in _GRAY else 4):
         raise DecodeError("unreadable", f"{channels} channels are not read: save one as gray, or three as RGB")
 
 
 def check_samples(tags: Mapping[int, Any]) -> None:
     """Refuse by their name samples that Pillow has no mode for, as numpy's own floats; a directory without them passes."""
-    bits, format = (np.ravel(tags.get(tag, fallback)) for tag, fallback in ((_SAMPLE_BITS, ()), (_SAMPLE_FORMAT, 1)))
+    bits, format = (np.ravel(tags.get(tag, fallback)) for tag, fallback in ((SAMPLE_BITS, ()), (_SAMPLE_FORMAT, 1)))
     if len(bits) and (kind := _FORMATS.get(format[0])):
         raise DecodeError(
             "unreadable", f"{bits[0]}-bit {kind} samples of this kind are not read: save 8 or 16 bits, gray or RGB"
@@ -53,7 +54,7 @@ def mended(image: ImageFile, stream: IO[bytes]) -> ImageFile:
     if tags.get(_PLANAR) == 2:  # a plane for each channel
         if len(image.getbands()) == 1:
             check_channels(tags)
-        if np.max(tags.get(_SAMPLE_BITS, 1)) > 8:
+        if np.max(tags.get(SAMPLE_BITS, 1)) > 8:
             image = _open_by_libtiff(stream, image.tell())  # by itself Pillow takes each byte for a sample
     image.tile = [
         tile._replace(args=(_NATIVE.get(tile.args[0], tile.args[0]), *tile.args[1:]))
@@ -62,6 +63,18 @@ def mended(image: ImageFile, stream: IO[bytes]) -> ImageFile:
         for tile in image.tile
     ]
     return image
+
+
+def is_cut(image: ImageFile, length: int) -> bool:
+    """Is the file too short for what a TIFF's directory lists? libtiff does not say."""
+    tags = getattr(image, "tag_v2", {})
+    try:
+        for starts, counts in ((_STRIPS, _STRIP_BYTES), (_TILES, _TILE_BYTES)):
+            if starts in tags and counts in tags:
+                return bool(np.max(np.add(tags[starts], tags[counts])) > length)
+    except (TypeError, ValueError, OverflowError):  # a broken directory
+        pass
+    return False
 
 
 def _open_by_libtiff(stream: IO[bytes], page: int) -> ImageFile:
