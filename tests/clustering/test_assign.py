@@ -20,7 +20,7 @@ from concurl.clustering.evaluate import partitions
 from concurl.network.embed import embed
 from concurl.network.model import Model
 from concurl.network.trained import TrainedModel
-from concurl.objective.ensemble import draw_transforms
+from concurl.objective.ensemble import draw_transforms, ensemble_log_assignments
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.sinkhorn import sinkhorn
 
@@ -113,17 +113,24 @@ def test_everything_said_about_an_image_by_a_plain_loop(tiny, kind):
     np.testing.assert_array_equal(a.embeddings, x.numpy())
 
 
-@pytest.mark.parametrize("images_at_once", [7, 0])
-def test_large_sets_in_parts_say_the_same(tiny, monkeypatch, images_at_once):
-    trained = random_model(tiny(n_transforms=5))
+@pytest.mark.parametrize(("images_at_once", "parts"), [(7, 9), (0, 60)])
+@pytest.mark.parametrize("projection_dim", [3, 6], ids=["K is larger", "projections are larger"])
+def test_large_sets_in_parts_say_the_same(tiny, monkeypatch, images_at_once, parts, projection_dim):
+    trained = random_model(tiny(n_transforms=5, projection_dim=projection_dim))
     x = normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     whole = assign_embeddings(trained, x)
-    monkeypatch.setattr("concurl.clustering.assign.SCORES", images_at_once * 5 * 4)
-    parts = assign_embeddings(trained, x)
+    taken = []
+    monkeypatch.setattr(
+        "concurl.clustering.assign.ensemble_log_assignments",
+        lambda part, *rest: taken.append(len(part)) or ensemble_log_assignments(part, *rest),
+    )
+    monkeypatch.setattr("concurl.clustering.assign.NUMBERS_CPU", images_at_once * 5 * max(4, projection_dim))
+    again = assign_embeddings(trained, x)
+    assert len(taken) == parts
     for name in ("labels", "p_labels", "agreement", "member_votes"):
-        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
     for name in ("probabilities", "vote", "outlier"):
-        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(getattr(again, name), getattr(whole, name), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunks_at_once", [1, 2])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from concurl.clustering.filled import Filled
 from concurl.config import Config
 from concurl.network.embed import embed
 from concurl.network.model import Model
@@ -28,7 +29,7 @@ from concurl.objective.sinkhorn import streaming_scalings
 Floats = NDArray[np.float32]
 UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
 FETCH = 32  # chunks whose embeddings are fetched from the device at once
-SCORES = 2**24  # of the members, held at once
+NUMBERS_CPU, NUMBERS_GPU = 2**21, 2**24  # of the members, held at once
 BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
 
 
@@ -104,16 +105,13 @@ def embeddings(
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
     owner = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
     waiting: dict[str, list[Tensor]] = {name: [] for name in owner}  # on the device
-    fetched: dict[str, list[Tensor]] = {name: [] for name in branches}
-    units: list[Tensor] = []
+    fetched = Filled(len(images))
 
     def fetch() -> None:
         if not waiting[trained.space]:
             return
         found = {name: torch.cat(parts) for name, parts in waiting.items()}
-        units.append(normalize(found[trained.space], dim=1).cpu())
-        for name in branches:
-            fetched[name].append(found[name].cpu())
+        fetched.add(unit=normalize(found[trained.space], dim=1), **{name: found[name] for name in branches})
         for parts in waiting.values():
             parts.clear()
 
@@ -135,11 +133,7 @@ def embeddings(
     fetch()
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
-    return _joined(units), {name: _joined(parts).numpy() for name, parts in fetched.items()}
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return fetched.columns["unit"], {name: fetched.columns[name].numpy() for name in branches}
 
 
 @torch.no_grad()
@@ -148,9 +142,11 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     c, K = trained.config, trained.config.n_clusters
     device = trained.model.prototypes.device  # a hundred members are work for a GPU where there is one
     C, A, u = (t.detach().to(device) for t in (trained.centres, trained.A, trained.scalings))
-    rows: list[tuple[Tensor, ...]] = []
+    found = Filled(len(x))
     member_votes = torch.zeros(K, K, dtype=torch.float64, device=device)
-    for part in torch.split(x, max(1, SCORES // (len(A) * K))):
+    numbers = len(A) * max(K, A.shape[1])  # an image's: each member's picture of it, or its scores
+    most = NUMBERS_GPU if device.type == "cuda" else NUMBERS_CPU
+    for part in torch.split(x, max(1, most // numbers)):
         part = part.to(device)
         scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
@@ -161,18 +157,18 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         member_votes.index_add_(0, labels, votes.double())
         agreement = votes.gather(1, labels[:, None])[:, 0]
         outlier = (1 - scores.max(1).values) / 2
-        row = (labels, q.float(), scores.argmax(1), members.exp().mean(0), agreement, outlier.float())
-        rows.append(tuple(column.cpu() for column in row))
-    labels, q, p_labels, vote, agreement, outlier = (torch.cat(column) for column in zip(*rows, strict=True))
+        found.add(
+            labels=labels,
+            probabilities=q.float(),
+            p_labels=scores.argmax(1),
+            vote=members.exp_().mean(0),
+            agreement=agreement,
+            outlier=outlier.float(),
+        )
     shares = member_votes / member_votes.sum(1, keepdim=True).clamp_min(1e-12)
     return Assignment(
-        labels=labels.numpy(),
-        probabilities=q.numpy(),
-        p_labels=p_labels.numpy(),
-        vote=vote.numpy(),
-        agreement=agreement.numpy(),
+        **{name: column.numpy() for name, column in found.columns.items()},
         member_votes=shares.float().cpu().numpy(),
-        outlier=outlier.numpy(),
         embeddings=x.numpy(),
         branches=branches or {},
     )

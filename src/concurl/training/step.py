@@ -113,7 +113,8 @@ class Step:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
                 l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], codes[a], codes[b]))  # eq. 5
             if c.gamma > 0:
-                log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
+                with self.arithmetic(z.device):  # M tables: in half precision their products move half the memory
+                    log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
                 l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], codes[a], codes[b]))  # eq. 6
         loss = now.alpha * l1 + now.beta * l2 + now.gamma * l3  # eq. 7
         return torch.stack([loss, l1, l2, l3])
