@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +163,8 @@ def test_pairwise_nmi_is_over_all_pairs_once():
         normalized_mutual_info_score(a, b, average_method="geometric") for a, b in itertools.combinations(votes, 2)
     ]
     assert pairwise_nmi(votes) == pytest.approx((np.mean(values), np.std(values)), abs=1e-9)
+
+
+def test_who_needs_no_scores_does_not_wait_for_scipy():
+    check = "import sys, concurl.run; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import linear_sum_assignment
 
 Labels = NDArray[np.int64]
 
@@ -31,8 +30,7 @@ def accuracy(truth: ArrayLike, clusters: ArrayLike) -> float:
     With more clusters than classes (or fewer) the rest stay unmatched and their images count as wrong.
     """
     table = contingency(truth, clusters)
-    rows, columns = linear_sum_assignment(table, maximize=True)
-    return float(table[rows, columns].sum() / table.sum())
+    return float(table[_best_pairs(table)].sum() / table.sum())
 
 
 def chance(truth: Labels, clusters: ArrayLike) -> float:
@@ -43,10 +41,17 @@ def chance(truth: Labels, clusters: ArrayLike) -> float:
 
 def match_clusters(truth: Labels, clusters: Labels) -> dict[int, int]:
     """cluster -> class under the matching that ACC uses; clusters left over are absent."""
-    table = contingency(truth, clusters)
-    rows, columns = linear_sum_assignment(table, maximize=True)
+    rows, columns = _best_pairs(contingency(truth, clusters))
     classes, names = np.unique(truth), np.unique(clusters)
     return {int(names[column]): int(classes[row]) for row, column in zip(rows, columns, strict=True)}
+
+
+def _best_pairs(table: Labels) -> tuple[Labels, Labels]:
+    """(rows, columns) of the matching that counts most images."""
+    from scipy.optimize import linear_sum_assignment  # here, as half a second of imports is for scores alone
+
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return rows, columns
 
 
 def nmi(a: ArrayLike, b: ArrayLike) -> float:
