@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from rounding import Smooth, disturb, hold_bias
+from rounding import disturb
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -44,9 +44,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (16, 3, 8, 8), dtype=np.uint8
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-needs_compiler = pytest.mark.skipif(
-    not (torch.cuda.is_available() or shutil.which("g++")), reason="needs a GPU, or a compiler for the processor"
-)
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
 
 def curve(config: Config) -> list[float]:
@@ -116,14 +114,11 @@ def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **how: real(function, backend="aot_eager", **how))
 
 
-def first_losses(
-    config: Config, encoder: type[nn.Module] | None = None, change: Callable[[Trainer], None] | None = None
-) -> Tensor:
+def first_losses(config: Config, change: Callable[[Trainer], None] | None = None) -> Tensor:
     """(loss, l1, l2, l3) of the first 20 steps, one row each; clusters from the 11th on."""
     digits = torch.from_numpy(load_digits().images[:1024] / 16).float()[:, None].expand(-1, 3, -1, -1)
     images = (255 * nn.functional.interpolate(digits, size=32, mode="bicubic").clamp(0, 1)).byte().numpy()
-    torch.manual_seed(0)  # an encoder of one's own comes with its weights
-    trainer = Trainer(config.replace(epochs=10, cluster_start=0.5), images, encoder=encoder and encoder())
+    trainer = Trainer(config.replace(epochs=10, cluster_start=0.5), images)
     if change is not None:
         change(trainer)
     taken, take = [], trainer.take_step
@@ -153,17 +148,26 @@ def test_twenty_fast_steps_in_bfloat16_are_those_of_the_plain_float32_path() -> 
     assert apart(first_losses(PAPER.replace(precision="bfloat16")), plain, "bfloat16") < 0.02
 
 
-@needs_compiler
-def test_twenty_fast_steps_in_float32_are_those_of_the_plain_path() -> None:
-    """Where nothing makes much of a rounding (rounding.py), as the compiler's sums have another order."""
-    config = PAPER.replace(precision="float32")
-    plain = first_losses(config.replace(compile="off"), Smooth, hold_bias)
-    assert apart(first_losses(config, Smooth, hold_bias), plain, "float32, smooth") < 1e-4
+SMALL = PAPER.replace(encoder="tiny", image_size=16, projector_hidden=256, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(PAPER, marks=needs_gpu), pytest.param(SMALL, marks=[needs_compiler, pytest.mark.slow])],
+    ids=["GPU", "CPU"],
+)
+def test_twenty_fast_steps_in_float32_are_those_of_the_plain_path(config: Config) -> None:
+    """At a learning rate at which a rounding stays one: compiled sums have another order."""
+    config = config.replace(precision="float32", learning_rate=1e-5)
+    plain = first_losses(config.replace(compile="off"))
+    assert plain[0, 0] > 1.01 * plain[9, 0]  # it learns, so gradients and optimiser are seen, too
+    assert plain[10, 0] > 1.01 * plain[19, 0]
+    assert apart(first_losses(config), plain, "float32, 1e-5") < 1e-4
 
 
 @needs_gpu
 def test_with_kinks_fast_steps_in_float32_differ_no_more_than_plain_ones_from_themselves() -> None:
-    """ResNet-18 and Adam: a change of 1e-7 in one weight moves the plain path's losses as far as compilation does."""
+    """At the paper's learning rate a change of 1e-7 in one weight moves the plain path's losses as far as compilation does."""
     config = PAPER.replace(precision="float32")
     plain = first_losses(config.replace(compile="off"))
     own = apart(first_losses(config.replace(compile="off"), change=disturb), plain, "plain, disturbed")
