@@ -53,6 +53,11 @@ def test_clusters_are_counted_without_balance_and_members_are_compared(config):
     assert 0 < seen["diversity_mean"] < 1
 
 
+def test_one_member_alone_neither_agrees_nor_differs(config):
+    seen, *_ = look(config.replace(n_transforms=1))
+    assert seen.keys() == {"feature_std", "cluster_sizes"}  # the watch would take an NMI of 1 for an idle consensus loss
+
+
 @pytest.mark.parametrize("balance", [1, 0.3])
 def test_the_judge_is_asked_about_the_codes_of_these_images(config, balance):
     asked = []

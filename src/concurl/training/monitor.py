@@ -50,8 +50,9 @@ class Monitor:
         scores = z @ normalize(C, dim=1).t()
         # Sizes by p, without balance: codes would hide a cluster that has run empty.
         seen["cluster_sizes"] = torch.bincount(scores.argmax(1), minlength=c.n_clusters).tolist()
-        votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
-        seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
+        if len(self.A) > 1:  # one member alone would pass for full agreement
+            votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
+            seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
         if self.judge is not None:
             q, _ = sinkhorn(scores, c.epsilon, 50, balance=c.balance)
             seen.update(self.judge(self.ids, q.argmax(1).cpu().numpy()))
