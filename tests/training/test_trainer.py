@@ -152,6 +152,15 @@ def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
     assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
 
 
+def test_the_clock_goes_on_where_it_stood(config, tmp_path):
+    first, again = (Trainer(config.replace(epochs=1), pictures(), folder=tmp_path) for _ in range(2))
+    first.seconds = 3600.0  # of the sittings before
+    first.fit()
+    assert 60 < first.metrics.rows[-1]["minutes"] < 65
+    assert again.resume()
+    assert 3600 < again.seconds < 3900
+
+
 def test_diverged_features_are_not_kept(config, tmp_path):
     """Its loss was finite, but the last step before clustering spoiled a weight."""
     trainer = Trainer(config.replace(epochs=1, cluster_start=0.6), pictures(), folder=tmp_path)
