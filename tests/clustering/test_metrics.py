@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from concurl.clustering.metrics import accuracy, ari, contingency, match_clusters, nmi, pairwise_nmi, scores
+from concurl.clustering.metrics import accuracy, ari, contingency, match_clusters, nmi, scores
 
 RNG = np.random.default_rng(0)
 CASES = {
@@ -155,14 +155,6 @@ def test_what_are_no_two_lists_is_refused(truth, clusters):
     for score in (accuracy, nmi, ari):
         with pytest.raises(ValueError, match="two equal, non-empty lists"):
             score(truth, clusters)
-
-
-def test_pairwise_nmi_is_over_all_pairs_once():
-    votes = [RNG.integers(0, 3, 50) for _ in range(4)]
-    values = [
-        normalized_mutual_info_score(a, b, average_method="geometric") for a, b in itertools.combinations(votes, 2)
-    ]
-    assert pairwise_nmi(votes) == pytest.approx((np.mean(values), np.std(values)), abs=1e-9)
 
 
 def test_who_needs_no_scores_does_not_wait_for_scipy():

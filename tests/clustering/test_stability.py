@@ -47,3 +47,7 @@ def test_each_top_that_is_nearly_as_high_stands_out() -> None:
     assert standing_out(found) == [2, 4, 10]
     assert standing_out(found | {10: 0.99 * NEARLY + 0.001}) == [2, 4, 10]
     assert standing_out(found | {10: 0.99 * NEARLY - 0.001}) == [2, 4]
+
+
+def test_where_nothing_is_stable_there_is_an_end_to_the_equals() -> None:
+    assert standing_out({2: 0.009, 3: 0.01, 4: 0.011}) == [4]

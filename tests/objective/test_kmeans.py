@@ -73,6 +73,12 @@ def test_it_ends_only_where_nothing_moves_any_more():
     torch.testing.assert_close(centres, normalize(means, dim=1), rtol=0, atol=1e-5)
 
 
+def test_cut_short_its_labels_are_still_those_of_its_centres():
+    x = normalize(torch.randn(500, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    centres, labels = spherical_kmeans(x, 8, seed=0, restarts=1, iterations=1)
+    assert torch.equal(labels, (x @ centres.t()).argmax(1))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_start_takes_no_point_twice_while_others_are_left(seed):
     starts = kmeans._plus_plus(torch.eye(9), 9, torch.Generator().manual_seed(seed))

@@ -53,6 +53,33 @@ def test_clusters_are_counted_without_balance_and_members_are_compared(config):
     assert 0 < seen["diversity_mean"] < 1
 
 
+def test_images_are_copied_a_few_at_a_time(config, monkeypatch):
+    """The set may be far larger than the memory."""
+    asked = []
+
+    class Mapped:
+        __len__ = pictures().__len__
+
+        def __getitem__(self, ids):
+            asked.append(len(ids))
+            return pictures()[ids]
+
+    _, monitor, model, *_ = look(config)
+    want = monitor.embeddings(model, np.arange(100))
+    monitor.images = Mapped()
+    monkeypatch.setattr("concurl.training.monitor.AT_ONCE", 32)
+    for got, branch in zip(monitor.embeddings(model, np.arange(100)), want, strict=True):
+        for mine, theirs in zip(got, branch, strict=True):
+            assert theirs is None if mine is None else torch.equal(mine, theirs)
+    assert asked == [32, 32, 32, 4]
+
+
+def test_one_member_alone_neither_agrees_nor_differs(config):
+    """An NMI of 1 from the start on would be told as a consensus loss that teaches nothing."""
+    seen, *_ = look(config.replace(n_transforms=1))
+    assert seen.keys() == {"feature_std", "cluster_sizes"}
+
+
 @pytest.mark.parametrize("balance", [1, 0.3])
 def test_the_judge_is_asked_about_the_codes_of_these_images(config, balance):
     asked = []

@@ -291,3 +291,14 @@ def test_autocast_keeps_the_losses_in_float32(tiny):
     assert a.dtype == torch.float32
     assert not torch.equal(a, b)
     torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
+
+
+def test_of_the_losses_only_the_members_products_are_in_half_precision(tiny):
+    config = tiny()
+    half, full = make_step(config, autocast=torch.bfloat16), make_step(config)
+    x = torch.cat(full.views(*batch(), torch.tensor(0)))
+    online, target = full.model(x), full.model.target(x)
+    a, b = (step.objective(online, target, settings(config), True) for step in (half, full))
+    assert torch.equal(a[1:3], b[1:3])
+    assert a[3] != b[3]
+    torch.testing.assert_close(a[3], b[3], rtol=0.02, atol=0)

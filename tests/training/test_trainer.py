@@ -122,9 +122,14 @@ def test_the_clusters_that_it_begins_with_are_judged_and_told(config, init, capl
 @pytest.mark.parametrize(("branch", "prototypes"), [("online", "kmeans"), ("target", "kmeans"), ("target", "random")])
 def test_the_queue_begins_with_embeddings_of_the_codes_branch(config, branch, prototypes):
     model, entries, _ = as_clustering_began(config.replace(codes_from=branch, prototype_init=prototypes))
+    z, other = unit_z(model, branch), unit_z(model, OTHER[branch])
+    ids = (entries[0] @ z.t()).argmax(1)
+    assert len(ids.unique()) == 50
     for view in entries:
-        torch.testing.assert_close(view, unit_z(model, branch)[:50], atol=1e-6, rtol=0)
-    assert (entries[0] - unit_z(model, OTHER[branch])[:50]).abs().max() > 1e-3
+        torch.testing.assert_close(view, z[ids], atol=1e-6, rtol=0)
+    assert (entries[0] - other[ids]).abs().max() > 1e-3
+    # Folders are often sorted by kind: from the queue's first entries on, images of the whole set must be among them.
+    assert all((part < 50).any() and (part >= 50).any() for part in ids.split(10))
 
 
 @pytest.mark.parametrize("start", [0.0, 0.5])  # 0.5: with the fourth step of the second epoch
@@ -145,6 +150,15 @@ def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
     trainer, _ = watched(config.replace(epochs=1, cluster_start=0.0, **{weight: 0.0}))
     (row,) = trainer.metrics.rows
     assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
+
+
+def test_the_clock_goes_on_where_it_stood(config, tmp_path):
+    first, again = (Trainer(config.replace(epochs=1), pictures(), folder=tmp_path) for _ in range(2))
+    first.seconds = 3600.0  # of the sittings before
+    first.fit()
+    assert 60 < first.metrics.rows[-1]["minutes"] < 65
+    assert again.resume()
+    assert 3600 < again.seconds < 3900
 
 
 def test_diverged_features_are_not_kept(config, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -83,14 +81,6 @@ def ari(a: ArrayLike, b: ArrayLike) -> float:
 def scores(truth: ArrayLike, clusters: ArrayLike) -> dict[str, float]:
     """All three, by the paper's names."""
     return {"acc": accuracy(truth, clusters), "nmi": nmi(truth, clusters), "ari": ari(truth, clusters)}
-
-
-def pairwise_nmi(votes: Sequence[ArrayLike]) -> tuple[float, float]:
-    """Mean and deviation of the NMI over all pairs of partitions (the plain form of `ensemble.diversity`)."""
-    if len(votes) < 2:
-        return 1.0, 0.0
-    values = [nmi(votes[i], votes[j]) for i in range(len(votes)) for j in range(i + 1, len(votes))]
-    return float(np.mean(values)), float(np.std(values))
 
 
 def _entropy(p: NDArray[np.float64]) -> float:

@@ -44,7 +44,7 @@ def standing_out(found: dict[int, float]) -> list[int]:
     tops = set()
     for k, stability in found.items():
         if stability >= max(least, found.get(k - 1, 0.0), found.get(k + 1, 0.0)):
-            while found.get(k + 1, 0.0) >= stability - CLOSE:
+            while k + 1 in found and found[k + 1] >= stability - CLOSE:
                 k += 1
             tops.add(k)
     return sorted(tops)

@@ -1,22 +1,14 @@
 """f: ResNet-18/34/50 (He et al. 2016), with a stem for large and one for small images.
 
-Any module with `.num_features` that maps (B, channels, S, S) to (B, num_features) may stand in its place.
+Any module with `.num_features` that maps (B, channels, S, S) to (B, num_features) may stand in its place (timm's contract).
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-
-class Encoder(Protocol):
-    """What the rest of the package asks of an encoder (timm's contract)."""
-
-    num_features: int
-
-    def __call__(self, x: Tensor) -> Tensor: ...
 
 
 class BasicBlock(nn.Module):

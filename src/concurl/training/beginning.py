@@ -46,7 +46,10 @@ def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monit
             centres, labels = balanced_kmeans(target.z, centres, config.epsilon, config.balance)
             _tell("balanced k-means", monitor, ids, labels)
         model.prototypes.copy_(centres)
-    queue.fill(normalize(online.z if config.codes_from == "online" else target.z, dim=1))
+    z = online.z if config.codes_from == "online" else target.z
+    # In random order, as batches are: where a folder is sorted by kind, the first ones would all be of one.
+    mixed = torch.randperm(len(z), generator=torch.Generator().manual_seed(config.seed)).to(z.device)
+    queue.fill(normalize(z[mixed], dim=1))
 
 
 def _tell(what: str, monitor: Monitor, ids: NDArray[np.int64], labels: Tensor) -> None:

@@ -13,13 +13,15 @@ from torch.nn.functional import normalize
 
 from concurl.config import Config
 from concurl.data.batches import sample
-from concurl.network.embed import embed
+from concurl.network.embed import CHUNK_GPU, embed
 from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import diversity, ensemble_log_assignments
 from concurl.objective.sinkhorn import sinkhorn
 
 Judge = Callable[[NDArray[np.int64], NDArray[np.int64]], dict[str, float]]
 """(image ids, their clusters) -> scores against labels that only the judge knows; see clustering.evaluate."""
+
+AT_ONCE = CHUNK_GPU  # images, in whole chunks: chosen ones are copied, and 50,000 of 512 px would take 39 GB
 
 
 class Monitor:
@@ -35,7 +37,9 @@ class Monitor:
         """The outputs of the online and of the target branch for these images."""
         c = self.config
         assert c.image_size is not None, "settle the config first"
-        parts = list(embed(model, self.images[ids], image_size=c.image_size, sobel=c.sobel, autocast=self.autocast))
+        parts: list[dict[str, Embeddings]] = []
+        for some in np.split(ids, range(AT_ONCE, len(ids), AT_ONCE)):
+            parts += embed(model, self.images[some], image_size=c.image_size, sobel=c.sobel, autocast=self.autocast)
         return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
@@ -50,8 +54,9 @@ class Monitor:
         scores = z @ normalize(C, dim=1).t()
         # Sizes by p, without balance: codes would hide a cluster that has run empty.
         seen["cluster_sizes"] = torch.bincount(scores.argmax(1), minlength=c.n_clusters).tolist()
-        votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
-        seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
+        if len(self.A) > 1:  # one member alone would pass for full agreement
+            votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
+            seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
         if self.judge is not None:
             q, _ = sinkhorn(scores, c.epsilon, 50, balance=c.balance)
             seen.update(self.judge(self.ids, q.argmax(1).cpu().numpy()))

@@ -153,7 +153,7 @@ class Trainer:
             self.save(FEATURES)
 
     def _row(self, epoch: int) -> dict[str, Any]:
-        """The epoch's line in metrics.jsonl. Fetching the sums is the one place where the host waits."""
+        """The epoch's line in metrics.jsonl. To fetch the sums the host waits for the device, once an epoch."""
         steps = self.step - epoch * self.steps_per_epoch
         self.finite.check(self.step)
         loss, l1, l2, l3 = (self.totals / steps).tolist()
