@@ -11,6 +11,8 @@ import torch
 
 from concurl.data.batches import epoch_order, sample
 from concurl.data.feed import Resident, Streaming, make_feed
+from concurl.data.fingerprint import fingerprint
+from concurl.data.picked import pick
 
 CPU = torch.device("cpu")
 
@@ -51,6 +53,32 @@ def test_full_batches_in_order_with_their_own_images(kind: type, images: np.ndar
     assert torch.equal(torch.cat([ids for _, ids in batches]), order[:48])
     for pixels, ids in batches:
         np.testing.assert_array_equal(pixels.numpy(), images[ids.numpy()])
+
+
+@pytest.mark.parametrize("kind", [Resident, Streaming])
+def test_a_choice_of_images_is_read_like_a_set_of_its_own(kind: type, images: np.ndarray) -> None:
+    chosen = sample(0, 50, 30).numpy()
+    picked, copied = pick(images, chosen), images[chosen]
+    assert (len(picked), picked.shape, picked.nbytes) == (30, copied.shape, copied.nbytes)
+    assert fingerprint(picked) == fingerprint(copied)
+    feeds = (kind(some, CPU) for some in (picked, copied))
+    found, wanted = (list(feed.batches(epoch_order(0, 0, 30), 8)) for feed in feeds)
+    assert len(found) == 3
+    assert all(
+        torch.equal(*pair)
+        for ours, theirs in zip(found, wanted, strict=True)
+        for pair in zip(ours, theirs, strict=True)
+    )
+
+
+def test_a_choice_of_a_set_on_disk_stays_there_where_it_does_not_fit(
+    images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "pack.npy", images)
+    some = pick(np.load(tmp_path / "pack.npy", mmap_mode="r"), np.arange(0, 50, 2))
+    assert isinstance(make_feed(some, CPU), Resident)
+    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: 1000)
+    assert isinstance(make_feed(some, CPU), Streaming)
 
 
 def test_a_reader_that_is_left_or_fails_ends(images: np.ndarray) -> None:

@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     from concurl import runfolder
     from concurl.clustering.stability import stabilities, standing_out
     from concurl.data.batches import sample
+    from concurl.data.picked import pick
     from concurl.network.embed import embed
     from concurl.training.device import Arithmetic
 
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> int:
     arithmetic = Arithmetic.of(config)
     model = runfolder.feature_model(given.run, config).to(arithmetic.device)
     images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
-    some = images[sample(config.seed, len(images), given.images).numpy()]
+    some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
         raise UserError(f"{given.run} has {len(some)} images: at least 8 are needed")
     most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster

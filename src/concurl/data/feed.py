@@ -57,7 +57,7 @@ class Streaming:
     def _read(self, batch: Tensor) -> Tensor:
         # Ascending reads are kind to the disk; the batch keeps its own order.
         ascending, back = torch.sort(batch)
-        images = torch.from_numpy(self.images[ascending.numpy()])[torch.argsort(back)]
+        images = torch.from_numpy(np.asarray(self.images[ascending.numpy()]))[torch.argsort(back)]
         return images.pin_memory() if self.device.type == "cuda" else images
 
 
@@ -82,7 +82,8 @@ def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        free = free_host_memory() if isinstance(images, np.memmap) else images.nbytes * 10
+        on_disk = isinstance(images, np.memmap) or not isinstance(images, np.ndarray)  # Picked: most often of a map
+        free = free_host_memory() if on_disk else images.nbytes * 10
     return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.picked import Picked
+from concurl.data.picked import pick
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,6 @@ class ImageSet:
         """A row for each file that was given, for those who label: training wants each image once, in a fixed order."""
         if self.given is None:
             return self
-        images = cast("NDArray[np.uint8]", Picked(self.images, self.given.index))
+        images = pick(self.images, self.given.index)
         skipped = [skip for skip in self.skipped if skip.status != "duplicate"]
         return ImageSet(images, self.given.names, skipped, self.facts)

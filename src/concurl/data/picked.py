@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 
+def pick(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """images[index], for those who look at a few at a time."""
+    return cast("NDArray[np.uint8]", Picked(images, index))
+
+
 class Picked:
-    """Stands for images[index] wherever a reader takes slices of it; numpy makes an array of it when it is asked to."""
+    """Stands for images[index] wherever a reader takes some of it; numpy makes an array of it when it is asked to."""
 
     def __init__(self, images: NDArray[np.uint8], index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index
@@ -19,8 +26,15 @@ class Picked:
     def shape(self) -> tuple[int, ...]:
         return (len(self), *self._images.shape[1:])
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape)
+
     def __len__(self) -> int:
         return len(self._index)
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        return (self._images[i] for i in self._index)
 
     def __getitem__(self, where: slice | NDArray[np.int64]) -> Picked:
         return Picked(self._images, self._index[where])
