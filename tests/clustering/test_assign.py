@@ -113,6 +113,16 @@ def test_everything_said_about_an_image_by_a_plain_loop(tiny, kind):
     np.testing.assert_array_equal(a.embeddings, x.numpy())
 
 
+def test_scores_are_precise_enough_to_be_divided_by_a_small_epsilon(tiny):
+    trained = random_model(tiny(epsilon=1e-4))
+    x = normalize(torch.randn(5000, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    logits = x.double() @ trained.centres.double().t() / 1e-4 + trained.scalings.double()
+    found = assign_embeddings(trained, x)
+    close = torch.softmax(logits, dim=1).max(1).values < 0.999  # the others would forgive a rounding
+    assert close.sum() > 5
+    np.testing.assert_allclose(found.probabilities, torch.softmax(logits, dim=1), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(("images_at_once", "parts"), [(7, 9), (0, 60)])
 @pytest.mark.parametrize("projection_dim", [3, 6], ids=["K is larger", "projections are larger"])
 def test_large_sets_in_parts_say_the_same(tiny, monkeypatch, images_at_once, parts, projection_dim):
