@@ -130,6 +130,18 @@ def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: py
     assert main(["report", "other", "--quiet"]) == 0, "it was begun with the new place"
 
 
+def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(Path("photos/*.png")) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["report", "../run", "--quiet"]) == 0
+    photos.rename(photos.with_name("moved"))
+    assert "with --source" in refused(capsys, "report", "../run", "--quiet")
+    assert main(["report", "../run", "--quiet", "--source", "../moved/*.png"]) == 0
+
+
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label

@@ -122,6 +122,11 @@ def test_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(list_source(f"{tmp_path}/p/*.jpg")) == ["b.jpg"]
     assert names(list_source("q/e[1].png")) == ["e[1].png"]  # a file that is called so
     assert names(list_source("p/*.gif")) == []
+    Path("p").rename("p [2020]")  # no range of signs, as the folder is called so
+    assert names(list_source("p [2020]/*.png")) == ["a.png"]
+    assert names(list_source(f"{tmp_path}/p [2020]/**/*.png")) == ["a.png", "x/c.png", "x/y/d.png"]
+    with pytest.raises(UserError, match="no such file or folder"):
+        list_source("p [2020]/nowhere.png")
     with pytest.raises(UserError, match="nowhere is not a folder"):
         list_source("nowhere/*.png")
 

@@ -43,14 +43,24 @@ def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
     """What run.json says, with another place for the images if one was given; the file stays as it is."""
     if place is not None:
         return about | {"source": absolute(place)}
-    if os.path.isabs(about["source"]) and not os.path.lexists(about["source"]):
+    if os.path.isabs(about["source"]) and not _there(about["source"]):
         raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
     return about
 
 
+def _there(source: str) -> bool:
+    """Is it on the disk still? Of a pattern, the folder before its first sign."""
+    from concurl.data.pattern import fixed_folder, is_pattern
+
+    return os.path.lexists(source) or (is_pattern(source) and os.path.isdir(fixed_folder(source)))
+
+
 def absolute(source: str) -> str:
     """A run may be resumed from elsewhere; a benchmark's name stays a name."""
-    return os.path.abspath(source) if os.path.lexists(source) else source
+    from concurl.data.pattern import is_pattern
+
+    path = os.path.expanduser(source)
+    return os.path.abspath(path) if os.path.lexists(path) or is_pattern(path) else source
 
 
 def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
