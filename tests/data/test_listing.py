@@ -157,16 +157,25 @@ def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
 
 
+def test_spaces_behind_the_commas_of_a_csv_are_no_part_of_the_paths(tmp_path: Path) -> None:
+    fill(tmp_path, ["a.png", "b, c.png", " d.png"])
+    (tmp_path / "by hand.csv").write_text('id, path\n1, a.png\n2, "b, c.png"\n3, " d.png"\n')
+    (tmp_path / "by program.csv").write_text('path,id\na.png,1\n"b, c.png",2\n d.png,3\n')
+    for table in ("by hand.csv", "by program.csv"):
+        assert [entry.fault for entry in list_source(tmp_path / table)] == ["", "", ""], table
+
+
 def test_csv_without_the_column(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("id,label\n1,2\n")
     with pytest.raises(UserError, match=r"path or .*file or filename or image; found id, label"):
         list_source(tmp_path / "table.csv")
 
 
-def test_csv_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("path\na.png\n", encoding="utf-16")
-    with pytest.raises(UserError, match=r"table\.csv: text in UTF-16; save it as csv in UTF-8"):
-        list_source(tmp_path / "table.csv")
+def test_a_list_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
+    for name, what in (("table.csv", "save it as csv in UTF-8"), ("list.txt", "save it in UTF-8")):
+        (tmp_path / name).write_text("path\na.png\n", encoding="utf-16")
+        with pytest.raises(UserError, match=f"{name}: text in UTF-16; {what}"):
+            list_source(tmp_path / name)
 
 
 def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
