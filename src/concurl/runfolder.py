@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 import concurl
+from concurl import clusternames
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
@@ -244,11 +245,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """names.json, if the user gave the clusters names: {"0": "birds", ...}."""
+    """names.json, if the user gave the clusters names."""
     path = folder / "names.json"
-    if not path.exists():
-        return {}
-    try:
-        return {int(k): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
+    return clusternames.read_names(path) if path.exists() else {}

@@ -103,6 +103,15 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     assert rows("run/assignments.csv") == before
 
 
+def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("run/names.json").write_text(json.dumps({"0": "red", "1": None, "2": ""}), encoding="utf-8-sig")
+    assert main(["report", "run", "--quiet"]) == 0
+    assert {row["name"] for row in rows("run/assignments.csv")} == {"red", ""}
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    assert {path.name for path in Path("sorted").iterdir()} <= {"000 red", "001", "002", "unsure"}
+
+
 def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos, "--cluster-start", "0.5") == 0
     first = Path("run/assignments.csv").read_bytes()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from concurl.clusternames import read_names
 from concurl.data.aside import FULL, disk_full
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
@@ -42,7 +43,8 @@ def export_folders(
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
-    named = _names(names or run / "names.json", needed=names is not None)
+    given = names or run / "names.json"
+    named = read_names(given) if names or given.exists() else {}
     rows = _rows(run)
     files = [root / row["path"] for row in rows]
     missing = [row["path"] for row, file in zip(rows, files, strict=True) if not file.is_file()]
@@ -56,7 +58,7 @@ def export_folders(
     top = _top(root, files)
     counts: Counter[str] = Counter()
     for row, file in zip(rows, files, strict=True):
-        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(row["cluster"], named)
+        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(int(row["cluster"]), named)
         # the whole path: two folders may hold a file of the same name
         target = output / folder / os.path.relpath(file, top)
         try:
@@ -79,9 +81,9 @@ def _remove_empty(folder: Path, top: Path) -> None:
         folder = folder.parent
 
 
-def _folder(cluster: str, named: dict[str, str]) -> str:
+def _folder(cluster: int, named: dict[int, str]) -> str:
     name = re.sub(r"[^\w .-]", "_", named.get(cluster, "")).strip(" .")[:80]
-    return f"{int(cluster):03d}" + (f" {name}" if name else "")
+    return f"{cluster:03d}" + (f" {name}" if name else "")
 
 
 def _top(root: Path, files: list[Path]) -> Path:
@@ -122,14 +124,3 @@ def _rows(run: Path) -> list[dict[str, str]]:
     except (csv.Error, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
     return rows
-
-
-def _names(path: Path, needed: bool) -> dict[str, str]:
-    if not path.exists() and not needed:
-        return {}
-    try:
-        return {str(int(k)): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
