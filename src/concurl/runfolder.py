@@ -158,11 +158,11 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def features(folder: Path, config: Config) -> dict[str, Tensor]:
-    """The run's state when its clustering began, if something had been learned before; else an error that says why not."""
+def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The run's state when its clustering began, with its facts; an error that says why, where nothing was learned by then."""
     found = load_newest(folder / FEATURES)
     if found is not None:
-        return found[0]
+        return found
     if checkpoints(folder / FEATURES):
         why = f"{folder / FEATURES} is damaged; bring it back, or train anew"
     elif not config.clusters:
@@ -179,7 +179,7 @@ def features(folder: Path, config: Config) -> dict[str, Tensor]:
 def feature_model(folder: Path, config: Config) -> Model:
     """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
     if config.clusters:
-        state = features(folder, config)
+        state, _ = features(folder, config)
     elif (found := load_newest(folder / CHECKPOINTS)) is not None:
         state = found[0]
     else:
