@@ -82,6 +82,18 @@ def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert not Path("run").exists()
 
 
+def test_too_few_images_are_told_what_became_of_the_files(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    for path in photos.rglob("*.png"):
+        if path.name > "02.png":
+            path.write_bytes(b"damaged")
+    says = "n_clusters=5 is more than the 3 images (21 files are left out: concurl audit says why); ask for fewer"
+    assert says in refused(capsys, "fit", str(photos), "-k", "5", "-o", "run", *TINY)
+    for path in photos.rglob("*.png"):
+        path.write_bytes((photos / "02.png").read_bytes())  # there is nothing less than two clusters to ask for
+    assert "the 1 images (23 files" in (line := refused(capsys, "fit", str(photos), "-k", "2", "-o", "run", *TINY))
+    assert "at least 2 are needed" in line
+
+
 def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     assert fit(photos) == 0
     before = tree_hash(Path("run"))
@@ -174,6 +186,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
         "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
         "merge empty -o run": "run is a folder",
+        "merge emty -o n.csv": "emty: no such file or folder; did you mean empty?",
         "report": "run missing, as in: concurl report runs/photos",
         "export run -o x": "say what to export",
         "export run --folders copy -o photos/x": "nothing is written into",
