@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from small_run import TINY, fit, refused
 
+from concurl.commands.talk import check_file
+from concurl.errors import UserError
 from trees import tree_hash
 
 
@@ -67,6 +69,16 @@ def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], 
     assert "-o list.csv is what names the images" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
     assert "-o list.csv is what" in refused(capsys, "predict", "run", f"{os.curdir}/list.csv", "-o", "list.csv")
     assert tree_hash(Path()) == before
+
+
+def test_devices_and_pipes_are_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    os.mkfifo("pipe")
+    says = "pipe is a device or a pipe, and would be replaced; name a file with -o, such as files.csv"
+    assert says in refused(capsys, "audit", "photos", "-o", "pipe")
+    assert Path("pipe").is_fifo()
+    for output in ("/dev/null", "/dev/stdout"):  # asked alone: a test that fails is not to take them away
+        with pytest.raises(UserError, match="would be replaced"):
+            check_file(Path(output), "files.csv")
 
 
 def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

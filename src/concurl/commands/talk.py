@@ -111,6 +111,9 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
     """Refuse, before any work, a place where no file can or may be written; `name` is one for the example."""
     if output.is_dir():
         raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
+    # A file is renamed into its place when it is whole: root would be left without a /dev/null.
+    if (output.exists() and not output.is_file()) or output.absolute().parent == Path("/dev"):
+        raise UserError(f"{output} is a device or a pipe, and would be replaced; name a file with -o, such as {name}")
     if not output.parent.is_dir():
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
