@@ -89,6 +89,9 @@ def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (empty / "b.txt").write_text("y")
     assert "2 .txt" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
     assert "nowhere" in refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", "--quiet")
+    Path("files.csv").write_text("path\na.png\nb.png\n")
+    line = refused(capsys, "fit", "files.csv", "-k", "3", "-o", "run", "--quiet")
+    assert "a list's paths start from its own folder, or from the current one" in line
     line = refused(capsys, "fit", "cifar10", "-k", "10", "-o", "run", "--quiet")
     assert "cifar-10-binary.tar.gz" in line
     assert not Path("run").exists()

@@ -157,11 +157,12 @@ def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
 
 
-def test_spaces_behind_the_commas_of_a_csv_are_no_part_of_the_paths(tmp_path: Path) -> None:
+def test_spaces_and_commas_of_a_csv_that_no_program_wrote(tmp_path: Path) -> None:
     fill(tmp_path, ["a.png", "b, c.png", " d.png"])
     (tmp_path / "by hand.csv").write_text('id, path\n1, a.png\n2, "b, c.png"\n3, " d.png"\n')
     (tmp_path / "by program.csv").write_text('path,id\na.png,1\n"b, c.png",2\n d.png,3\n')
-    for table in ("by hand.csv", "by program.csv"):
+    (tmp_path / "by ls.csv").write_text("path\na.png\nb, c.png\n d.png\n")  # one column: commas divide nothing
+    for table in ("by hand.csv", "by program.csv", "by ls.csv"):
         assert [entry.fault for entry in list_source(tmp_path / table)] == ["", "", ""], table
 
 

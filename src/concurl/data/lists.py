@@ -37,7 +37,7 @@ def _csv_paths(path: str) -> Iterator[bytes]:
         if first.startswith(UTF16):
             raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         file.seek(0)
-        delimiter = max(",;\t", key=first.count)
+        delimiter = max("\t,;", key=first.count)  # in a single column it is a tab, as names hold commas more often
         # In "id, path" the space is no part of the column's name, nor of the paths; elsewhere a name may begin with one.
         reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first)
         try:
