@@ -9,10 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import pytest
 from small_run import fit, refused, rows
 
 from concurl.cli import main
+from concurl.data import cifar
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
@@ -149,6 +151,24 @@ def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
     photos.rename(photos.with_name("moved"))
     assert "with --source" in refused(capsys, "report", "../run", "--quiet")
     assert main(["report", "../run", "--quiet", "--source", "../moved/*.png"]) == 0
+
+
+def test_a_run_of_a_benchmark_can_be_used_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = {"test_batch": 4} | {f"data_batch_{i}": 3 for i in range(1, 6)}
+    monkeypatch.setattr(cifar, "RECORDS", records)
+    place = tmp_path / "data" / "cifar-10-batches-bin"  # where it is looked for by itself
+    place.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name, count in records.items():
+        pixels = np.hstack([rng.integers(0, 10, (count, 1)), rng.integers(0, 256, (count, 3072))])
+        (place / f"{name}.bin").write_bytes(pixels.astype(np.uint8).tobytes())
+    assert fit(Path("cifar10")) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["report", "../run", "--quiet"]) == 0
+    (tmp_path / "data").rename(tmp_path / "moved")
+    monkeypatch.setenv("CONCURL_DATA", str(tmp_path / "moved"))
+    assert main(["report", "../run", "--quiet"]) == 0
 
 
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

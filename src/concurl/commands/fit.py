@@ -118,9 +118,11 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
     check_folder(given.output, given.source)
     config = recipe(_recipe_named(argv)).replace(**given_config(given))
+    from concurl.data.benchmarks import BENCHMARKS, data_folder
+
     about = {
         "source": absolute(given.source),
-        "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
+        "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
         "limit": given.limit,
         "train_images": given.train_images,
         "recipe": _recipe_named(argv),

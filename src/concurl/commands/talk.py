@@ -41,6 +41,8 @@ def add_moved(parser: Parser) -> None:
 
 def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
     """What run.json says, with another place for the images if one was given; the file stays as it is."""
+    if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
+        about = about | {"data_dir": None}  # then they are where they would be looked for today
     if place is not None:
         return about | {"source": absolute(place)}
     if os.path.isabs(about["source"]) and not _there(about["source"]):
