@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from small_run import TINY, fit, refused
 
+from concurl.cli import main
 from concurl.commands.talk import check_file
 from concurl.errors import UserError
 from trees import tree_hash
@@ -69,6 +70,18 @@ def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], 
     assert "-o list.csv is what names the images" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
     assert "-o list.csv is what" in refused(capsys, "predict", "run", f"{os.curdir}/list.csv", "-o", "list.csv")
     assert tree_hash(Path()) == before
+
+
+def test_a_folder_called_as_a_benchmark_is_not_taken_for_it(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    photos.rename("digits")
+    assert "write ./digits for the folder" in refused(capsys, "fit", "digits", "-k", "3", "-o", "run", *TINY)
+    assert fit(Path("digits").resolve()) == 0
+    assert "write ./digits for the folder" in refused(capsys, "predict", "run", "digits", "-o", "new.csv")
+    for source, images in (("./digits", 24), ("digits", 1797)):
+        assert main(["predict", "run", source, "-o", "new.csv", "--quiet", "--data-dir", "."]) == 0
+        assert f"{images:,} images labelled" in capsys.readouterr().out
+    assert main(["fit", "digits", "--data-dir", ".", "-k", "3", "-o", "other", "--limit", "30", *TINY]) == 0
+    assert json.loads(Path("other/run.json").read_text())["source"] == "digits"
 
 
 def test_devices_and_pipes_are_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

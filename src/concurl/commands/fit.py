@@ -15,6 +15,7 @@ from concurl.commands.talk import (
     absolute,
     add_moved,
     check_folder,
+    check_meaning,
     check_workers,
     moved_to,
     open_again,
@@ -116,6 +117,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--limit {given.limit}: at least 2 images are needed")
     if given.train_images is not None and given.train_images < 2:
         raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
+    check_meaning(given.source, given.data_dir)
     check_folder(given.output, given.source)
     config = recipe(_recipe_named(argv)).replace(**given_config(given))
     from concurl.data.benchmarks import BENCHMARKS, data_folder

@@ -59,8 +59,11 @@ def _there(source: str) -> bool:
 
 def absolute(source: str) -> str:
     """A run may be resumed from elsewhere; a benchmark's name stays a name."""
+    from concurl.data.benchmarks import BENCHMARKS
     from concurl.data.pattern import is_pattern
 
+    if source in BENCHMARKS:
+        return source
     path = os.path.expanduser(source)
     return os.path.abspath(path) if os.path.lexists(path) or is_pattern(path) else source
 
@@ -89,6 +92,17 @@ def check_run(folder: Path) -> None:
         raise no_such(folder)
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
         raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
+
+
+def check_meaning(source: str, data_dir: Path | None) -> None:
+    """Refuse a word that may mean two things: the one that was not meant would be trained on, or labelled."""
+    from concurl.data.benchmarks import BENCHMARKS
+
+    if data_dir is None and source in BENCHMARKS and os.path.lexists(source):
+        raise UserError(
+            f"{source} is a benchmark, and a path here: write ./{source} for the folder, or add --data-dir DIR for the "
+            "benchmark"
+        )
 
 
 def check_workers(workers: int | None) -> None:
