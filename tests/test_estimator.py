@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -302,6 +303,15 @@ def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
     assert "Cluster 0" not in ConCURL.load(tmp_path / "model")._repr_html_()
     with config_context(display="text"):
         assert "text/html" not in fitted._repr_mimebundle_()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "says"),
+    [("resnet18", "by name is options={'encoder': 'resnet18'}"), (nn.Identity(), "Identity: it needs num_features")],
+)
+def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        ConCURL(3, encoder=encoder).fit(images)  # type: ignore[arg-type]
 
 
 def test_verbose_is_seen(tmp_path: Path) -> None:

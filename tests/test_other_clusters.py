@@ -154,3 +154,15 @@ def test_damaged_features_are_refused_and_not_trained_anew(capsys: pytest.Captur
 
 def test_late_options_are_options() -> None:
     assert set(Config.__dataclass_fields__) > LATE
+
+
+def test_other_images_are_refused_before_a_run_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
+    before = content(branch("kept", "-k", "4"))
+    shutil.copytree("photos", "fewer")
+    Path("fewer/00.png").unlink()
+    for output, more in (("kept", ["--overwrite"]), ("new", [])):
+        words = ["fit", "--from", "origin", "-k", "5", "-o", output, "--source", "fewer", *more, *QUIET]
+        assert main(words) == 2
+        assert "fewer: not the images whose features origin has" in capsys.readouterr().err
+    assert content(Path("kept")) == before
+    assert not Path("new").exists()

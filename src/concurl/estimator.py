@@ -99,6 +99,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
         with _heard() if self.verbose else nullcontext():
             config = self._config()
+            if self.encoder is not None and not hasattr(self.encoder, "num_features"):
+                raise UserError(_no_encoder(self.encoder))
             progress = stages() if self.verbose else None
             largest = run.largest_size(config)
             images = open_source(
@@ -222,6 +224,12 @@ def _seed(random_state: Any) -> int:
     except ValueError:
         wanted = f"a whole number from 0 to {LARGEST_SEED:,}, None, a RandomState or a Generator"
         raise UserError(f"random_state={random_state!r}: {wanted} is needed") from None
+
+
+def _no_encoder(given: Any) -> str:
+    if isinstance(given, str):
+        return f"encoder={given!r}: a module is needed; one of ours by name is options={{'encoder': {given!r}}}"
+    return f"encoder={type(given).__name__}: it needs num_features, the number of features it gives for an image"
 
 
 @contextmanager

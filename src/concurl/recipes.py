@@ -162,6 +162,7 @@ class SetFacts:
     width: int
     gray: bool  # no image has colour
     gpu: bool
+    left_out: int = 0  # files that are no images, or copies; for a refusal alone
 
 
 def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
@@ -176,7 +177,9 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
 
     n, side = facts.n_images, min(facts.height, facts.width)
     if config.n_clusters > n:
-        raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images; ask for fewer clusters")
+        others = f" ({facts.left_out:,} files are left out: concurl audit says why)" if facts.left_out else ""
+        remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
+        raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images{others}; {remedy}")
     capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = config.image_size

@@ -77,6 +77,7 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
         width=images.images.shape[3],
         gray=bool((some[:, :1] == some).all()),
         gpu=choose_device(config.device).type == "cuda",
+        left_out=len(images.skipped),
     )
     config, chosen = settle(config, facts)
     return config, chosen + ([] if config.depth is not None else _unlike_depths(images.facts.get("oddities", {})))

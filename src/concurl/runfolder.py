@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 import concurl
+from concurl import clusternames
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
@@ -157,11 +158,11 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def features(folder: Path, config: Config) -> dict[str, Tensor]:
-    """The run's state when its clustering began, if something had been learned before; else an error that says why not."""
+def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The run's state when its clustering began, with its facts; an error that says why, where nothing was learned by then."""
     found = load_newest(folder / FEATURES)
     if found is not None:
-        return found[0]
+        return found
     if checkpoints(folder / FEATURES):
         why = f"{folder / FEATURES} is damaged; bring it back, or train anew"
     elif not config.clusters:
@@ -178,7 +179,7 @@ def features(folder: Path, config: Config) -> dict[str, Tensor]:
 def feature_model(folder: Path, config: Config) -> Model:
     """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
     if config.clusters:
-        state = features(folder, config)
+        state, _ = features(folder, config)
     elif (found := load_newest(folder / CHECKPOINTS)) is not None:
         state = found[0]
     else:
@@ -244,11 +245,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """names.json, if the user gave the clusters names: {"0": "birds", ...}."""
+    """names.json, if the user gave the clusters names."""
     path = folder / "names.json"
-    if not path.exists():
-        return {}
-    try:
-        return {int(k): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
-        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
+    return clusternames.read_names(path) if path.exists() else {}

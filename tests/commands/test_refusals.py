@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from small_run import TINY, fit, refused
 
+from concurl.cli import main
+from concurl.commands.talk import check_file
+from concurl.errors import UserError
 from trees import tree_hash
 
 
@@ -69,6 +72,28 @@ def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], 
     assert tree_hash(Path()) == before
 
 
+def test_a_folder_called_as_a_benchmark_is_not_taken_for_it(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    photos.rename("digits")
+    assert "write ./digits for the folder" in refused(capsys, "fit", "digits", "-k", "3", "-o", "run", *TINY)
+    assert fit(Path("digits").resolve()) == 0
+    assert "write ./digits for the folder" in refused(capsys, "predict", "run", "digits", "-o", "new.csv")
+    for source, images in (("./digits", 24), ("digits", 1797)):
+        assert main(["predict", "run", source, "-o", "new.csv", "--quiet", "--data-dir", "."]) == 0
+        assert f"{images:,} images labelled" in capsys.readouterr().out
+    assert main(["fit", "digits", "--data-dir", ".", "-k", "3", "-o", "other", "--limit", "30", *TINY]) == 0
+    assert json.loads(Path("other/run.json").read_text())["source"] == "digits"
+
+
+def test_devices_and_pipes_are_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    os.mkfifo("pipe")
+    says = "pipe is a device or a pipe, and would be replaced; name a file with -o, such as files.csv"
+    assert says in refused(capsys, "audit", "photos", "-o", "pipe")
+    assert Path("pipe").is_fifo()
+    for output in ("/dev/null", "/dev/stdout"):  # asked alone: a test that fails is not to take them away
+        with pytest.raises(UserError, match="would be replaced"):
+            check_file(Path(output), "files.csv")
+
+
 def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -77,9 +102,24 @@ def test_no_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (empty / "b.txt").write_text("y")
     assert "2 .txt" in refused(capsys, "fit", str(empty), "-k", "3", "-o", "run", "--quiet")
     assert "nowhere" in refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", "--quiet")
+    Path("files.csv").write_text("path\na.png\nb.png\n")
+    line = refused(capsys, "fit", "files.csv", "-k", "3", "-o", "run", "--quiet")
+    assert "a list's paths start from its own folder, or from the current one" in line
     line = refused(capsys, "fit", "cifar10", "-k", "10", "-o", "run", "--quiet")
     assert "cifar-10-binary.tar.gz" in line
     assert not Path("run").exists()
+
+
+def test_too_few_images_are_told_what_became_of_the_files(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    for path in photos.rglob("*.png"):
+        if path.name > "02.png":
+            path.write_bytes(b"damaged")
+    says = "n_clusters=5 is more than the 3 images (21 files are left out: concurl audit says why); ask for fewer"
+    assert says in refused(capsys, "fit", str(photos), "-k", "5", "-o", "run", *TINY)
+    for path in photos.rglob("*.png"):
+        path.write_bytes((photos / "02.png").read_bytes())  # there is nothing less than two clusters to ask for
+    assert "the 1 images (23 files" in (line := refused(capsys, "fit", str(photos), "-k", "2", "-o", "run", *TINY))
+    assert "at least 2 are needed" in line
 
 
 def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
@@ -174,6 +214,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
         "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
         "merge empty -o run": "run is a folder",
+        "merge emty -o n.csv": "emty: no such file or folder; did you mean empty?",
         "report": "run missing, as in: concurl report runs/photos",
         "export run -o x": "say what to export",
         "export run --folders copy -o photos/x": "nothing is written into",

@@ -9,10 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import pytest
 from small_run import fit, refused, rows
 
 from concurl.cli import main
+from concurl.data import cifar
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
@@ -103,6 +105,15 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     assert rows("run/assignments.csv") == before
 
 
+def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
+    assert fit(photos) == 0
+    Path("run/names.json").write_text(json.dumps({"0": "red", "1": None, "2": ""}), encoding="utf-8-sig")
+    assert main(["report", "run", "--quiet"]) == 0
+    assert {row["name"] for row in rows("run/assignments.csv")} == {"red", ""}
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    assert {path.name for path in Path("sorted").iterdir()} <= {"000 red", "001", "002", "unsure"}
+
+
 def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos, "--cluster-start", "0.5") == 0
     first = Path("run/assignments.csv").read_bytes()
@@ -130,10 +141,41 @@ def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: py
     assert main(["report", "other", "--quiet"]) == 0, "it was begun with the new place"
 
 
+def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fit(Path("photos/*.png")) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["report", "../run", "--quiet"]) == 0
+    photos.rename(photos.with_name("moved"))
+    assert "with --source" in refused(capsys, "report", "../run", "--quiet")
+    assert main(["report", "../run", "--quiet", "--source", "../moved/*.png"]) == 0
+
+
+def test_a_run_of_a_benchmark_can_be_used_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = {"test_batch": 4} | {f"data_batch_{i}": 3 for i in range(1, 6)}
+    monkeypatch.setattr(cifar, "RECORDS", records)
+    place = tmp_path / "data" / "cifar-10-batches-bin"  # where it is looked for by itself
+    place.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name, count in records.items():
+        pixels = np.hstack([rng.integers(0, 10, (count, 1)), rng.integers(0, 256, (count, 3072))])
+        (place / f"{name}.bin").write_bytes(pixels.astype(np.uint8).tobytes())
+    assert fit(Path("cifar10")) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["report", "../run", "--quiet"]) == 0
+    (tmp_path / "data").rename(tmp_path / "moved")
+    monkeypatch.setenv("CONCURL_DATA", str(tmp_path / "moved"))
+    assert main(["report", "../run", "--quiet"]) == 0
+
+
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
+    (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label
+    assert "not the images of run" in refused(capsys, "report", "run", "--quiet")
     photos.rename("moved")
-    Path("moved/00.png").rename("moved/zz.png")
     assert "not the images of run" in refused(capsys, "report", "run", "--quiet", "--source", "moved")
     Path("moved/zz.png").write_bytes(b"damaged")
     assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")

@@ -122,6 +122,11 @@ def test_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(list_source(f"{tmp_path}/p/*.jpg")) == ["b.jpg"]
     assert names(list_source("q/e[1].png")) == ["e[1].png"]  # a file that is called so
     assert names(list_source("p/*.gif")) == []
+    Path("p").rename("p [2020]")  # no range of signs, as the folder is called so
+    assert names(list_source("p [2020]/*.png")) == ["a.png"]
+    assert names(list_source(f"{tmp_path}/p [2020]/**/*.png")) == ["a.png", "x/c.png", "x/y/d.png"]
+    with pytest.raises(UserError, match="no such file or folder"):
+        list_source("p [2020]/nowhere.png")
     with pytest.raises(UserError, match="nowhere is not a folder"):
         list_source("nowhere/*.png")
 
@@ -152,16 +157,26 @@ def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
 
 
+def test_spaces_and_commas_of_a_csv_that_no_program_wrote(tmp_path: Path) -> None:
+    fill(tmp_path, ["a.png", "b, c.png", " d.png"])
+    (tmp_path / "by hand.csv").write_text('id, path\n1, a.png\n2, "b, c.png"\n3, " d.png"\n')
+    (tmp_path / "by program.csv").write_text('path,id\na.png,1\n"b, c.png",2\n d.png,3\n')
+    (tmp_path / "by ls.csv").write_text("path\na.png\nb, c.png\n d.png\n")  # one column: commas divide nothing
+    for table in ("by hand.csv", "by program.csv", "by ls.csv"):
+        assert [entry.fault for entry in list_source(tmp_path / table)] == ["", "", ""], table
+
+
 def test_csv_without_the_column(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("id,label\n1,2\n")
     with pytest.raises(UserError, match=r"path or .*file or filename or image; found id, label"):
         list_source(tmp_path / "table.csv")
 
 
-def test_csv_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("path\na.png\n", encoding="utf-16")
-    with pytest.raises(UserError, match=r"table\.csv: text in UTF-16; save it as csv in UTF-8"):
-        list_source(tmp_path / "table.csv")
+def test_a_list_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
+    for name, what in (("table.csv", "save it as csv in UTF-8"), ("list.txt", "save it in UTF-8")):
+        (tmp_path / name).write_text("path\na.png\n", encoding="utf-16")
+        with pytest.raises(UserError, match=f"{name}: text in UTF-16; {what}"):
+            list_source(tmp_path / name)
 
 
 def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,39 @@ def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_pa
     assert some.is_symlink() == (how == "symlink")
     assert (some.stat().st_nlink > 1) == (how == "hardlink")
     assert content(photos) == before
+
+
+@pytest.fixture
+def of_list(run: Path, tmp_path: Path) -> Path:
+    """The run as it would be had a list in tmp_path named the pictures, which lie elsewhere."""
+    other = tmp_path / "of list"
+    shutil.copytree(run, other)
+    facts = json.loads((run / "run.json").read_text())
+    root = Path(facts["root"])
+    (other / "run.json").write_text(json.dumps(facts | {"source": f"{tmp_path}/list.csv", "root": str(tmp_path)}))
+    columns, *lines = (run / "assignments.csv").read_text().splitlines()
+    places = [str(root), os.path.relpath(root, tmp_path)]  # lists are written in both ways
+    lines = [f"{places[i % 2]}/{line}" for i, line in enumerate(lines)]
+    (other / "assignments.csv").write_text("\n".join([columns, *lines]) + "\n")
+    return other
+
+
+def test_what_a_list_names_elsewhere_is_exported_as_well(run: Path, of_list: Path, tmp_path: Path) -> None:
+    export_folders(run, tmp_path / "wanted", how="copy")
+    export_folders(of_list, tmp_path / "sorted", how="copy")  # beside the list, which is no folder of pictures
+    assert content(tmp_path / "sorted") == content(tmp_path / "wanted") != {}
+
+
+def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    shutil.copytree(run, packed)
+    facts = json.loads((run / "run.json").read_text())
+    (packed / "run.json").write_text(json.dumps(facts | {"root": str(tmp_path / "shards")}))
+    (tmp_path / "shards").mkdir()
+    for name in "01":  # the first part of each path is a file
+        (tmp_path / "shards" / name).write_text("a tar")
+    with pytest.raises(UserError, match="nothing to link to"):
+        export_folders(packed, tmp_path / "out", how="copy")
 
 
 def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:

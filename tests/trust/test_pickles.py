@@ -211,10 +211,14 @@ def test_a_forged_csv_writes_nothing_outside(
     Path("photos/deep").mkdir(parents=True)
     Path("photos/a.png").write_text("x")
     Path("run/run.json").write_text(json.dumps({"root": str(tmp_path / "photos" / "deep")}))
-    for path in ("../a.png", str(tmp_path / "photos" / "a.png")):
+    for number, path in enumerate(("../a.png", str(tmp_path / "photos" / "a.png"), "../../photos/deep/../a.png")):
         Path("run/assignments.csv").write_text(f"path,cluster,status\n{path},0,ok\n")
-        assert main(["export", "run", "--folders", "copy", "-o", "out/in"]) == 2
-        assert "no valid assignments" in capsys.readouterr().err
+        assert main(["export", "run", "--folders", "copy", "-o", f"out/{number}"]) == 0
+        assert [str(file) for file in Path("out").rglob("*.*")] == [f"out/{number}/000/a.png"]
+        shutil.rmtree("out")
+    Path("run/assignments.csv").write_text("path,cluster,status\na.png,../0,ok\n")
+    assert main(["export", "run", "--folders", "copy", "-o", "out/in"]) == 2
+    assert "no valid assignments" in capsys.readouterr().err
     assert not Path("out").exists()
 
 

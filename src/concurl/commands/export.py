@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         raise UserError("--names goes with --folders; the model gives the clusters' numbers")
     check_run(given.run)
     if given.folders:
-        check_folder(given.output)
+        check_folder(given.output, given.moved)
         from concurl.data.listing import list_source
         from concurl.export.folders import export_folders
 

@@ -15,6 +15,7 @@ from concurl.commands.talk import (
     absolute,
     add_moved,
     check_folder,
+    check_meaning,
     check_workers,
     moved_to,
     open_again,
@@ -31,6 +32,9 @@ log = logging.getLogger("concurl")
 FEW = 10  # images for each cluster; below it the run says what to expect
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from concurl.config import Config
     from concurl.data.opened import Opened
     from concurl.run import Result
@@ -113,11 +117,14 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--limit {given.limit}: at least 2 images are needed")
     if given.train_images is not None and given.train_images < 2:
         raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
+    check_meaning(given.source, given.data_dir)
     check_folder(given.output, given.source)
     config = recipe(_recipe_named(argv)).replace(**given_config(given))
+    from concurl.data.benchmarks import BENCHMARKS, data_folder
+
     about = {
         "source": absolute(given.source),
-        "data_dir": None if given.data_dir is None else str(given.data_dir.resolve()),
+        "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
         "limit": given.limit,
         "train_images": given.train_images,
         "recipe": _recipe_named(argv),
@@ -140,16 +147,20 @@ def _branch(given: argparse.Namespace) -> int:
     if not config.same_features(before):
         how = "without one; leave it out" if before.cluster_lr is None else "with one; give a number"
         raise UserError(f"--cluster-lr: the features of {origin} were trained {how}")
-    runfolder.features(origin, before)  # there are some
+    _, kept = runfolder.features(origin, before)
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
     check_folder(given.output, about["source"])
-    return _run(given, config, about | {"from": str(origin.resolve()), "version": __version__}, origin)
+    about |= {"from": str(origin.resolve()), "version": __version__}
+    return _run(given, config, about, origin, kept["images"])
 
 
-def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None) -> int:
-    """A new run; with an `origin`, one that goes on from where clustering began there."""
+def _run(
+    given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None, hashed: str = ""
+) -> int:
+    """A new run; with an `origin`, one that goes on from where clustering began there, with images of that hash."""
     from concurl import run, runfolder
+    from concurl.data.fingerprint import fingerprint
     from concurl.training.distributed import World
 
     world = World.join()
@@ -161,6 +172,11 @@ def _run(given: argparse.Namespace, config: Config, about: dict[str, Any], origi
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
+    # Now, and not when it resumes: --overwrite would have removed another run for nothing.
+    if origin is not None and fingerprint(_trained_on(opened, config, about)[1]) != hashed:
+        raise UserError(
+            f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
+        )
     about.setdefault("chosen", chosen)
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
@@ -209,8 +225,7 @@ def _train(
 
     begun = time.monotonic()
     world.check_same("the images", opened.images.names)
-    ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
-    seen = opened.images.images if ids is None else opened.images.images[ids]
+    ids, seen = _trained_on(opened, config, about)
     labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
     names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
     folder: Path = given.output
@@ -223,6 +238,16 @@ def _train(
     if world.leads:
         result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
         _finish(folder, opened, result, not given.no_report)
+
+
+def _trained_on(
+    opened: Opened, config: Config, about: dict[str, Any]
+) -> tuple[NDArray[np.int64] | None, NDArray[np.uint8]]:
+    """The images to train on, and which they are; None for all."""
+    from concurl import run
+
+    ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
+    return ids, opened.images.images if ids is None else opened.images.images[ids]
 
 
 def _tell_files(opened: Opened, folder: Path) -> None:

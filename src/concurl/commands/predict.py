@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.talk import check_file, check_folder, check_limit, check_run, speak
+from concurl.commands.talk import check_file, check_folder, check_limit, check_meaning, check_run, speak
 from concurl.data.parts import Part
 from concurl.errors import UserError, call
 from concurl.options import Parser
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     else:
         check_folder(given.output, given.source)
     check_limit(given.limit)
+    check_meaning(given.source, given.data_dir)
     from concurl import run, runfolder
     from concurl.data.audit import Summary
     from concurl.data.opened import open_source

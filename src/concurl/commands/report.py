@@ -34,8 +34,7 @@ def main(argv: list[str]) -> int:
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config)
-    if given.moved is not None:
-        check_images(given.run, opened.images.names, given.moved)
+    check_images(given.run, opened.images.names, about["source"], moved=given.moved is not None)
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
@@ -45,14 +44,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def check_images(folder: Path, names: Sequence[str], place: str) -> None:
+def check_images(folder: Path, names: Sequence[str], place: str, *, moved: bool) -> None:
     """Refuse a place that holds other images, or not all: the page would show them under the run's labels."""
     from concurl.report.facts import RunFacts, shown
 
     if [shown(name) for name in names] != list(RunFacts.read(folder).paths):
-        raise UserError(
-            f"--source {place}: not the images of {folder}, or not all of them; give the place they moved to"
-        )
+        remedy = "give the place they moved to" if moved else "bring those back, or give their place with --source"
+        raise UserError(f"{place}: not the images of {folder}: some are gone, or others have come; {remedy}")
 
 
 def take_names(folder: Path, n_clusters: int) -> None:

@@ -41,16 +41,31 @@ def add_moved(parser: Parser) -> None:
 
 def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
     """What run.json says, with another place for the images if one was given; the file stays as it is."""
+    if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
+        about = about | {"data_dir": None}  # then they are where they would be looked for today
     if place is not None:
         return about | {"source": absolute(place)}
-    if os.path.isabs(about["source"]) and not os.path.lexists(about["source"]):
+    if os.path.isabs(about["source"]) and not _there(about["source"]):
         raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
     return about
 
 
+def _there(source: str) -> bool:
+    """Is it on the disk still? Of a pattern, the folder before its first sign."""
+    from concurl.data.pattern import fixed_folder, is_pattern
+
+    return os.path.lexists(source) or (is_pattern(source) and os.path.isdir(fixed_folder(source)))
+
+
 def absolute(source: str) -> str:
     """A run may be resumed from elsewhere; a benchmark's name stays a name."""
-    return os.path.abspath(source) if os.path.lexists(source) else source
+    from concurl.data.benchmarks import BENCHMARKS
+    from concurl.data.pattern import is_pattern
+
+    if source in BENCHMARKS:
+        return source
+    path = os.path.expanduser(source)
+    return os.path.abspath(path) if os.path.lexists(path) or is_pattern(path) else source
 
 
 def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
@@ -79,6 +94,17 @@ def check_run(folder: Path) -> None:
         raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
 
 
+def check_meaning(source: str, data_dir: Path | None) -> None:
+    """Refuse a word that may mean two things: the one that was not meant would be trained on, or labelled."""
+    from concurl.data.benchmarks import BENCHMARKS
+
+    if data_dir is None and source in BENCHMARKS and os.path.lexists(source):
+        raise UserError(
+            f"{source} is a benchmark, and a path here: write ./{source} for the folder, or add --data-dir DIR for the "
+            "benchmark"
+        )
+
+
 def check_workers(workers: int | None) -> None:
     if workers is not None and workers < 0:
         raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
@@ -101,6 +127,9 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
     """Refuse, before any work, a place where no file can or may be written; `name` is one for the example."""
     if output.is_dir():
         raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
+    # A file is renamed into its place when it is whole: root would be left without a /dev/null.
+    if (output.exists() and not output.is_file()) or output.absolute().parent == Path("/dev"):
+        raise UserError(f"{output} is a device or a pipe, and would be replaced; name a file with -o, such as {name}")
     if not output.parent.is_dir():
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"

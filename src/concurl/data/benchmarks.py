@@ -104,6 +104,11 @@ _FORMS: Mapping[str, Sequence[Form]] = {
 }
 
 
+def data_folder(given: Path | None) -> Path:
+    """Where the publishers' files are."""
+    return Path(given or os.environ.get("CONCURL_DATA") or "data").expanduser()
+
+
 def load_benchmark(
     name: str,
     data_dir: Path | None = None,
@@ -132,10 +137,10 @@ def load_benchmark(
     for option, value, low in (("image_size", size, 8), ("limit", 1 if limit is None else limit, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise UserError(f"{option}={value!r}: a whole number of at least {low} is needed")
-    directory = Path(os.environ.get("CONCURL_DATA") or "data") if data_dir is None else Path(data_dir)
+    directory = data_folder(data_dir)
 
     read = _from_folder if name in (*imagenet.SUBSETS, "tiny-imagenet") else _from_arrays
-    images, labels, classes, total = read(name, directory.expanduser(), splits, size, limit, progress)
+    images, labels, classes, total = read(name, directory, splits, size, limit, progress)
     count = f"{len(images):,}" if len(images) == total else f"{len(images):,} of {total:,}"
     return Benchmark(images, labels, classes, f"{'+'.join(splits)}, {count} images, {size}x{size}")
 

@@ -24,7 +24,9 @@ def read_paths(path: str) -> Iterator[bytes]:
 
 def _line_paths(path: str) -> Iterator[bytes]:
     """One a line; or each ended by NUL, as `find -print0` does it, where names hold line breaks."""
-    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    data = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes it
+        raise UserError(f"{path}: text in UTF-16; save it in UTF-8")
     lines = data.split(b"\0") if b"\0" in data else [line.rstrip(b"\r") for line in data.split(b"\n")]
     return (line for line in lines if line)
 
@@ -35,7 +37,9 @@ def _csv_paths(path: str) -> Iterator[bytes]:
         if first.startswith(UTF16):
             raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         file.seek(0)
-        reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+        delimiter = max("\t,;", key=first.count)  # in a single column it is a tab, as names hold commas more often
+        # In "id, path" the space is no part of the column's name, nor of the paths; elsewhere a name may begin with one.
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first)
         try:
             header = next(reader, [])
             plain = [re.sub(r"[\s_-]", "", column.lower()) for column in header]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from concurl.data.aside import written_aside
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def _manifests(folder: Path) -> list[dict[str, Any]]:
             found.append({key: about[key] for key in ("number", "of", "labelled", "left_out", "work")})
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{path}: not a readable manifest; delete it and make its part again") from None
+    if not folder.exists():
+        raise no_such(folder)
     if not found:
         raise UserError(f"{folder}: no finished parts here; make them with concurl predict --shard I/N -o {folder}")
     return found

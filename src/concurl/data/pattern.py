@@ -9,11 +9,20 @@ from pathlib import Path
 
 from concurl.data.entry import Entry
 from concurl.data.folder import Inode, walk
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
 
 
 def is_pattern(source: str) -> bool:
     return any(sign in source for sign in "*?[")
+
+
+def fixed_folder(pattern: str) -> str:
+    """The folder before the first sign. In the name of a folder that is there, as "photos [2020]", it is none."""
+    parts = pattern.split("/")
+    fixed = 0
+    while fixed < len(parts) and (not is_pattern(parts[fixed]) or os.path.isdir("/".join(parts[: fixed + 1]))):
+        fixed += 1
+    return "/".join(parts[:fixed])
 
 
 def split_pattern(pattern: str) -> tuple[str, list[str]]:
@@ -21,12 +30,13 @@ def split_pattern(pattern: str) -> tuple[str, list[str]]:
 
     A last part of * takes in whatever lies below, as it would if the shell replaced it by folders.
     """
-    parts = pattern.split("/")
-    fixed = next(i for i, part in enumerate(parts) if is_pattern(part))
-    root = os.path.abspath("/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else "."))
+    fixed = fixed_folder(pattern)
+    wanted = [part for part in pattern[len(fixed) :].split("/") if part]
+    if not wanted:
+        raise no_such(pattern)
+    root = os.path.abspath(fixed or ("/" if pattern.startswith("/") else "."))
     if not os.path.isdir(root):
         raise UserError(f"{pattern!r}: {root} is not a folder; check the part before the first *, ? or [")
-    wanted = [part for part in parts[fixed:] if part]
     if wanted[-1] in ("*", "**"):
         wanted[-1:] = ["**", "*"]
     return root, wanted

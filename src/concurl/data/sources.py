@@ -209,7 +209,10 @@ def _no_images(listing: Listing, summary: Summary) -> UserError:
     suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
     found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
     read_as = "".join(f"; {n:,} {status} ({summary.examples[status]})" for status, n in summary.statuses.items())
-    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as}")
+    # as those of an audit's csv, which start from the folder that was looked through
+    lost = "; a list's paths start from its own folder, or from the current one"
+    hint = lost if listing.listed is not None and all(entry.fault for entry in listing) else ""
+    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as}{hint}")
 
 
 def _stacked(items: list[Any]) -> NDArray[Any]:

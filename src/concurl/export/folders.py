@@ -10,8 +10,11 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from concurl.clusternames import read_names
 from concurl.data.aside import FULL, disk_full
+from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
 
 UNSURE_FOLDER = "unsure"
@@ -31,32 +34,40 @@ def export_folders(
     }
     if how not in ways:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
-    root = root or _root(run)
+    facts = _facts(run)
+    root = root or _root(run, facts)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
-    if output.resolve().is_relative_to(root.resolve()):
+    listed = str(facts.get("source")).lower().endswith(LIST_SUFFIXES)  # beside a list there is room
+    if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
-    named = _names(names or run / "names.json", needed=names is not None)
+    given = names or run / "names.json"
+    named = read_names(given) if names or given.exists() else {}
     rows = _rows(run)
-    missing = [row["path"] for row in rows if not (root / row["path"]).is_file()]
+    files = [root / row["path"] for row in rows]
+    missing = [row["path"] for row, file in zip(rows, files, strict=True) if not file.is_file()]
+    if missing and any(parent.is_file() for parent in (root / missing[0]).parents):  # a tar shard
+        raise _nothing_to_link(run)
     if missing:
         raise UserError(
             f"{len(missing)} of the run's images are not in {root} (the first: {missing[0]!r}); if they moved, give their "
             "place with --source"
         )
+    top = _top(root, files)
     counts: Counter[str] = Counter()
-    for row in rows:
-        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(row["cluster"], named)
-        target = output / folder / row["path"]  # the whole path: two folders may hold a file of the same name
+    for row, file in zip(rows, files, strict=True):
+        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(int(row["cluster"]), named)
+        # the whole path: two folders may hold a file of the same name
+        target = output / folder / os.path.relpath(file, top)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            ways[how]((root / row["path"]).resolve(), target)
+            ways[how](file.resolve(), target)
         except OSError as error:
             if error.errno in FULL:
                 target.unlink(missing_ok=True)  # half a picture
-                raise disk_full(target, (root / row["path"]).stat().st_size) from error
+                raise disk_full(target, file.stat().st_size) from error
             _remove_empty(target.parent, output)  # the next try is to find it empty
             other = "another folder with -o" if how == "copy" else "--folders copy"
             raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
@@ -70,19 +81,32 @@ def _remove_empty(folder: Path, top: Path) -> None:
         folder = folder.parent
 
 
-def _folder(cluster: str, named: dict[str, str]) -> str:
+def _folder(cluster: int, named: dict[int, str]) -> str:
     name = re.sub(r"[^\w .-]", "_", named.get(cluster, "")).strip(" .")[:80]
-    return f"{int(cluster):03d}" + (f" {name}" if name else "")
+    return f"{cluster:03d}" + (f" {name}" if name else "")
 
 
-def _root(run: Path) -> Path:
+def _top(root: Path, files: list[Path]) -> Path:
+    """What paths in the output start from, so that none leaves it: a list may name files anywhere."""
+    shared = Path(os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files]))
+    return root if shared.is_relative_to(root) else shared
+
+
+def _facts(run: Path) -> dict[str, Any]:
     try:
-        root = json.loads((run / "run.json").read_text(encoding="utf-8")).get("root")
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return dict(json.loads((run / "run.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
         raise UserError(f"{run} holds no run (no readable run.json); give the folder that concurl fit wrote") from None
-    if root is None:
-        raise UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
-    return Path(root)
+
+
+def _root(run: Path, facts: dict[str, Any]) -> Path:
+    if facts.get("root") is None:
+        raise _nothing_to_link(run)
+    return Path(facts["root"])
+
+
+def _nothing_to_link(run: Path) -> UserError:
+    return UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
 
 
 def _rows(run: Path) -> list[dict[str, str]]:
@@ -93,20 +117,10 @@ def _rows(run: Path) -> list[dict[str, str]]:
         with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
         for row in rows:
-            name, _ = row["path"], int(row["cluster"])
-            if os.path.isabs(name) or ".." in Path(name).parts or row["status"] is None:
-                raise ValueError(f"path {name!r}")  # it would be written outside of the output
+            if not row["path"] or not row["status"] or int(row["cluster"]) < 0:
+                raise ValueError(f"path {row['path']!r}")
+        if not rows:
+            raise ValueError("no rows")
     except (csv.Error, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
     return rows
-
-
-def _names(path: Path, needed: bool) -> dict[str, str]:
-    if not path.exists() and not needed:
-        return {}
-    try:
-        return {str(int(k)): str(v) for k, v in json.loads(path.read_text(encoding="utf-8")).items()}
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None

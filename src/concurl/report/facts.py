@@ -106,7 +106,7 @@ def _object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))  # names.json is the user's: see clusternames.py
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
     return value if isinstance(value, dict) else {}

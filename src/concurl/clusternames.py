@@ -1,0 +1,20 @@
+"""The names that the user gave the clusters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from concurl.errors import UserError
+
+
+def read_names(path: Path) -> dict[int, str]:
+    """From a json file like {"0": "birds", ...}; null, or nothing, is no name yet."""
+    try:
+        # -sig: some editors begin every file with a mark
+        given = json.loads(path.read_text(encoding="utf-8-sig"))
+        return {int(cluster): str(name) for cluster, name in given.items() if name is not None}
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
