@@ -13,6 +13,8 @@ import torch
 from concurl import run
 from concurl.cli import main
 from concurl.data.batches import sample
+from concurl.data.feed import make_feed
+from concurl.training import trainer as training
 from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 
 
@@ -79,9 +81,14 @@ def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_pat
 # ---- a sample -------------------------------------------------------------------------------------------------
 
 
-def test_a_sample_is_trained_on_and_everything_labelled(photos):
+def test_a_sample_is_trained_on_and_everything_labelled(photos, monkeypatch):
     fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "2"]
-    assert main([*fit, "-o", "some", "--train-images", "17"]) == 0
+    given = []
+    with monkeypatch.context() as spied:
+        spied.setattr(training, "make_feed", lambda images, device: given.append(images) or make_feed(images, device))
+        assert main([*fit, "-o", "some", "--train-images", "17"]) == 0
+    assert len(given[0]) == 17
+    assert not isinstance(given[0], np.ndarray)  # a million of a hundred million images would be copied into memory
     assert json.loads(Path("some/metrics.jsonl").read_text().splitlines()[-1])["step"] == 4  # 2 epochs of 17 // 8
     with open("some/assignments.csv", newline="") as file:
         assert [row["path"] for row in csv.DictReader(file)] == [f"{i:02d}.png" for i in range(26)]

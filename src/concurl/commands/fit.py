@@ -245,9 +245,10 @@ def _trained_on(
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.uint8]]:
     """The images to train on, and which they are; None for all."""
     from concurl import run
+    from concurl.data.picked import pick
 
     ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
-    return ids, opened.images.images if ids is None else opened.images.images[ids]
+    return ids, opened.images.images if ids is None else pick(opened.images.images, ids)
 
 
 def _tell_files(opened: Opened, folder: Path) -> None:
