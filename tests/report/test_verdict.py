@@ -134,6 +134,12 @@ def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ
     assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_std=0.09), "good")
 
 
+def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(healthy: RunFacts) -> None:
+    assert "The members agree with each other" in titles(healthy, "good")
+    one = dataclasses.replace(changed_epochs(healthy, diversity_mean=1.0), cluster=np.zeros(180, dtype=np.int64))
+    assert "The members agree with each other" not in titles(one, "good")
+
+
 def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, diversity_mean=0.3)
     facts = dataclasses.replace(facts, summary={"warnings": ["only 3 clusters are used"]})

@@ -74,7 +74,7 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
     with SignalWatch() as signals:  # an exception in the middle of openTSNE's compiled code is a crash
         fitted = tsne.fit(points)
     signals.stop_if_asked()
-    return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:g}, seed {SEED}"
+    return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:.3g}, seed {SEED}"
 
 
 def _principal(points: NDArray[np.float64], k: int) -> NDArray[np.float64]:

@@ -111,7 +111,7 @@ def _sizes(facts: RunFacts) -> list[str]:
     if len(sizes) < 2:
         return []
     return [
-        f"The largest cluster holds {sizes.max():,} images ({percent(sizes.max() / n)}), "
+        f"The largest cluster holds {_count(int(sizes.max()), 'image')} ({percent(sizes.max() / n)}), "
         f"the smallest {sizes.min():,} ({percent(sizes.min() / n)})."
     ]
 
@@ -199,7 +199,7 @@ def _balance(facts: RunFacts) -> Check:
 
 def _members(facts: RunFacts) -> Check | None:
     nmi = _last(facts.series("diversity_mean"))
-    if math.isnan(nmi):
+    if math.isnan(nmi) or (facts.sizes > 0).sum() < 2:  # of everything in one cluster no two can differ
         return None
     if nmi < APART:
         return Check(
