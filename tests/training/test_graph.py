@@ -71,6 +71,32 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
 
 
+def test_a_compiler_that_fails_late_changes_nothing_either(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The networks have run by then, and the queue has taken the batch in."""
+
+    def ended(config: Config) -> dict[str, Tensor]:
+        trainer = Trainer(config.replace(queue_size=16, cluster_start=0), IMAGES)
+        trainer.fit()
+        return trainer.model.state_dict() | trainer.queue.state_dict()
+
+    def broken(function, **settings):
+        def call(*args):
+            found = function(*args)
+            if getattr(function, "__name__", "") == "objective":
+                raise RuntimeError("no backward")
+            return found
+
+        return call
+
+    plain = ended(TINY.replace(compile="off"))
+    monkeypatch.setattr(torch, "compile", broken)
+    found = ended(TINY)
+    assert "torch.compile failed (no backward)" in caplog.text
+    assert {name for name in plain if not torch.equal(found[name], plain[name])} == set()
+
+
 def test_a_lack_of_memory_is_not_taken_for_a_failing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(function, **settings):
         def call(*args):

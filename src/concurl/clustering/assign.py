@@ -144,7 +144,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     C, A, u = (t.detach().to(device) for t in (trained.centres, trained.A, trained.scalings))
     found = Filled(len(x))
     member_votes = torch.zeros(K, K, dtype=torch.float64, device=device)
-    numbers = len(A) * max(K, A.shape[1])  # an image's: each member's picture of it, or its scores
+    numbers = len(A) * max(K, A.shape[1])  # of one image: its projections or its scores, by all members
     most = NUMBERS_GPU if device.type == "cuda" else NUMBERS_CPU
     for part in torch.split(x, max(1, most // numbers)):
         part = part.to(device)

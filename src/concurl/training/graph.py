@@ -36,6 +36,9 @@ class _OrPlain:
         self._failed = False
         _make_ready()
 
+    def decided(self, form: bool) -> bool:
+        return self._failed or form in self._proven
+
     def __call__(self, form: bool, fused: Callable[[], T], plain: Callable[[], T]) -> T:
         if self._failed:
             return plain()
@@ -44,7 +47,7 @@ class _OrPlain:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers fail in many classes, forward and backward
-            if form in self._proven:
+            if self.decided(form):
                 raise
             log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
             self._failed = True
@@ -68,12 +71,18 @@ class CompiledStep:
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
+        # Batch norm's statistics and the queue: a step that fails halfway has moved them, and is taken again.
+        buffers = [] if self._run.decided(clustering) else [*self.step.model.buffers(), *self.step.queue.buffers()]
+        before = [buffer.clone() for buffer in buffers]
+
         def fused() -> Tensor:
             with self._in_place():
                 return self.step(images, ids, number, settings, clustering)
 
         def plain() -> Tensor:
             self.step.optimizer.zero_grad()  # the one that failed may have left gradients
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
             return self.step(images, ids, number, settings, clustering)
 
         return self._run(clustering, fused, plain)
