@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from concurl.config import Config
+from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.views.presets import SMALL, view_spec
 
@@ -177,7 +178,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
 
     n, side = facts.n_images, min(facts.height, facts.width)
     if config.n_clusters > n:
-        others = f" ({facts.left_out:,} files are left out: concurl audit says why)" if facts.left_out else ""
+        others = f" ({counted(facts.left_out, 'file')} left out: concurl audit says why)" if facts.left_out else ""
         remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
         raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images{others}; {remedy}")
     capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller

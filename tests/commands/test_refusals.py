@@ -114,7 +114,7 @@ def test_too_few_images_are_told_what_became_of_the_files(capsys: pytest.Capture
     for path in photos.rglob("*.png"):
         if path.name > "02.png":
             path.write_bytes(b"damaged")
-    says = "n_clusters=5 is more than the 3 images (21 files are left out: concurl audit says why); ask for fewer"
+    says = "n_clusters=5 is more than the 3 images (21 files left out: concurl audit says why); ask for fewer"
     assert says in refused(capsys, "fit", str(photos), "-k", "5", "-o", "run", *TINY)
     for path in photos.rglob("*.png"):
         path.write_bytes((photos / "02.png").read_bytes())  # there is nothing less than two clusters to ask for

@@ -189,6 +189,9 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     root.mkdir()
     with pytest.raises(UserError, match="no files at all"):
         read_source(root, cache=tmp_path / "cache")
+    (root / "0.txt").write_text("text")
+    with pytest.raises(UserError, match=r"docs: 1 file, of them 1 \.txt;"):
+        read_source(root, cache=tmp_path / "cache")
     for i in range(10):
         (root / f"{i}.txt").write_text("text")
     (root / "a.pdf").write_bytes(b"%PDF")

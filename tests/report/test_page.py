@@ -231,6 +231,18 @@ def test_choices_and_the_recipe_are_told(tmp_path: Path, page_of: Callable[..., 
     assert any("recipe modern, 2 set or chosen" in text for _, text in page.all("summary"))
 
 
+def test_options_in_advice_stay_in_one_piece_and_nothing_else_is_markup(
+    tmp_path: Path, page_of: Callable[..., str]
+) -> None:
+    made = make_run(tmp_path / "r", n=30, k=3)
+    summary = json.loads((made.folder / "summary.json").read_text())
+    summary["warnings"] = ["<i>try</i> more --cluster-start"]
+    (made.folder / "summary.json").write_text(json.dumps(summary))
+    text = page_of(made)
+    assert '&lt;i&gt;try&lt;/i&gt; more <span class="option">--cluster-start</span>' in text
+    assert "<i>try" not in text
+
+
 def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None) -> None:
     run = make_run(tmp_path / "r", n=30, k=3)
     said: list[tuple[str, int, int]] = []

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.counted import counted
 from concurl.data.aside import written_aside
 from concurl.data.decode import FIRST_PAGE
 from concurl.data.examine import examined, task_for
@@ -91,7 +92,7 @@ class Summary:
         return lines
 
     def __str__(self) -> str:
-        lines = [f"{self.files:,} files, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
+        lines = [f"{counted(self.files, 'file')}, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
         if self.formats:
             lines.append(f"formats: {_counted(self.formats)}")
         lines += self.unusual()

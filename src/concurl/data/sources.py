@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from concurl.counted import counted
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
 from concurl.data.audit import Progress, Row, Summary, inspect
 from concurl.data.imageset import Given, ImageSet, Skipped
@@ -212,7 +213,7 @@ def _no_images(listing: Listing, summary: Summary) -> UserError:
     # as those of an audit's csv, which start from the folder that was looked through
     lost = "; a list's paths start from its own folder, or from the current one"
     hint = lost if listing.listed is not None and all(entry.fault for entry in listing) else ""
-    return UserError(f"no images in {listing.source}: {len(listing):,} files, of them {found}{read_as}{hint}")
+    return UserError(f"no images in {listing.source}: {counted(len(listing), 'file')}, of them {found}{read_as}{hint}")
 
 
 def _stacked(items: list[Any]) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from concurl.counted import counted
 from concurl.report.palette import pairs
 from concurl.report.thumbnails import small
 
@@ -53,7 +54,7 @@ def summary(
         for cluster in shown
     ]
     words = f"{len(labels):,} images in {k:,} clusters; the ensemble's mean agreement is {agreement.mean():.2f}."
-    words += f" {skipped:,} files were left out: see skipped_." if skipped else ""
+    words += f" {counted(skipped, 'file')} left out: see skipped_." if skipped else ""
     rest = k - len(shown)
     words += f" {rest:,} further clusters are smaller, or empty." if rest else ""
     return Markup(

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from concurl import __version__
@@ -103,7 +104,13 @@ def _render(
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"share": verdict.percent, "count": "{:,}".format, "three": _three, "shown": shown}
+    environment.filters |= {
+        "share": verdict.percent,
+        "count": "{:,}".format,
+        "three": _three,
+        "shown": shown,
+        "advice": _advice,
+    }
     return environment.get_template("page.html.j2").render(
         version=__version__,
         facts=facts,
@@ -233,6 +240,11 @@ def _plain(value: object) -> str:
     return (
         "none" if value is None else shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     )
+
+
+def _advice(text: str) -> Markup:
+    """Options in one piece: a browser ends lines after their two hyphens."""
+    return Markup(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 def _three(value: Any) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.counted import counted
 from concurl.report.facts import RunFacts, shown
 
 State = Literal["good", "watch", "bad"]
@@ -60,7 +61,7 @@ def judge(facts: RunFacts) -> Verdict:
     states = {check.state for check in checks}
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
-    headline = f"{_count(n, 'image')} in {_count(k, 'cluster')}"
+    headline = f"{counted(n, 'image')} in {counted(k, 'cluster')}"
     return Verdict(headline, (*_how_sure(facts, _losses(facts)), *_sizes(facts), _health(state, checks)), state, checks)
 
 
@@ -77,10 +78,6 @@ def percent(share: float) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
@@ -103,7 +100,7 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     if not unsure:
         return [first, "No image is marked unsure."]
     verb = "is" if unsure == 1 else "are"
-    return [first, f"{_count(unsure, 'image')} ({percent(unsure / len(facts.paths))}) {verb} marked unsure."]
+    return [first, f"{counted(unsure, 'image')} ({percent(unsure / len(facts.paths))}) {verb} marked unsure."]
 
 
 def _sizes(facts: RunFacts) -> list[str]:
@@ -111,7 +108,7 @@ def _sizes(facts: RunFacts) -> list[str]:
     if len(sizes) < 2:
         return []
     return [
-        f"The largest cluster holds {_count(int(sizes.max()), 'image')} ({percent(sizes.max() / n)}), "
+        f"The largest cluster holds {counted(int(sizes.max()), 'image')} ({percent(sizes.max() / n)}), "
         f"the smallest {sizes.min():,} ({percent(sizes.min() / n)})."
     ]
 
@@ -190,8 +187,8 @@ def _balance(facts: RunFacts) -> Check:
         return Check("bad", "One cluster holds most images", f"{share}. Try fewer clusters.")
     empty, small = int((sizes == 0).sum()), int(((sizes > 0) & (sizes < LIGHT * n / k)).sum())
     if empty or small:
-        parts = [f"{_count(empty, 'cluster')} empty"] * bool(empty)
-        parts += [f"{_count(small, 'cluster')} under a tenth of an even share"] * bool(small)
+        parts = [f"{counted(empty, 'cluster')} empty"] * bool(empty)
+        parts += [f"{counted(small, 'cluster')} under a tenth of an even share"] * bool(small)
         return Check("watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups.")
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
     return Check("good", "No empty or dominant cluster", ratio)
@@ -257,7 +254,7 @@ def _files(facts: RunFacts) -> Check | None:
     if not facts.skipped:
         return None
     share = len(facts.skipped) / (len(facts.skipped) + len(facts.paths))
-    text = f"{_count(len(facts.skipped), 'file')} ({percent(share)}) left out; the reasons are listed below."
+    text = f"{counted(len(facts.skipped), 'file')} ({percent(share)}) left out; the reasons are listed below."
     return (
         Check("watch", "Many files were skipped", text)
         if share > SKIPPED
