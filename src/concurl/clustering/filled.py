@@ -19,5 +19,5 @@ class Filled:
         for name, part in parts.items():
             if name not in self.columns:
                 self.columns[name] = empty((self.rows, *part.shape[1:]), dtype=part.dtype)
-            self.columns[name][self._next : end] = part
+            self.columns[name][self._next : end].copy_(part)
         self._next = end
