@@ -26,8 +26,8 @@ NOTES = {
 One seed, and every variant that finished is listed. **modern-1000** is the recipe as it stands, by its one command. Where its
 clustering begins, after 850 epochs of BYOL and 17.6 minutes, k-means finds 0.870 / 0.800 / 0.746 on 50,000 of the images, and
 balanced k-means, from which the prototypes start, 0.904 / 0.827 / 0.812. The three runs named after it have the same features.
-**modern-1000-soft** does without the consensus loss (BYOL + soft): 1.8 points less. It shared the card with other runs, which its
-minutes show; alone they are 21.2 too.
+**modern-1000-soft** does without the consensus loss (BYOL + soft): 1.8 points less. It shared the card with other runs: its
+minutes are not to be compared.
 
 The runs named views24 are older: the same views of 24 px, but prototypes from plain k-means and a second course of the learning
 rate three times as high, which features trained for 850 epochs do not bear (log.md). They were made by their commands, in which

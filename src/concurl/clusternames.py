@@ -8,6 +8,12 @@ from pathlib import Path
 from concurl.errors import UserError
 
 
+def names_of(run: Path) -> dict[int, str]:
+    """By the run's names.json, if there is one."""
+    path = run / "names.json"
+    return read_names(path) if path.exists() else {}
+
+
 def read_names(path: Path) -> dict[int, str]:
     """From a json file like {"0": "birds", ...}; null, or nothing, is no name yet."""
     try:

@@ -28,6 +28,7 @@ from concurl.clustering.assign import (
     unfinished,
 )
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
+from concurl.clusternames import names_of
 from concurl.config import Config
 from concurl.data.aside import written_aside
 from concurl.data.batches import sample
@@ -35,7 +36,7 @@ from concurl.data.imageset import ImageSet
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, csv_lines, csv_text, read_names, write_text
+from concurl.runfolder import BAD_BATCH, csv_lines, csv_text, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
@@ -204,7 +205,7 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
     a, K = result.assignment, result.trained.config.n_clusters
     result.trained.save(folder / "model")
     with written_aside(folder / "assignments.csv") as table:  # line by line: as text it would take more than the arrays
-        rows = assignment_rows(images.names, a, read_names(folder))
+        rows = assignment_rows(images.names, a, names_of(folder))
         table.writelines(line.encode(errors="surrogateescape") for line in csv_lines(COLUMNS, rows))
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)

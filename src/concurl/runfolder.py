@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 import concurl
-from concurl import clusternames
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
 from concurl.data.imageset import Skipped
@@ -242,9 +241,3 @@ def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator
 def write_text(path: Path, text: str) -> None:
     """A reader, or the next run, never meets half a file."""
     write_whole(path, text.encode(errors="surrogateescape"))
-
-
-def read_names(folder: Path) -> dict[int, str]:
-    """names.json, if the user gave the clusters names."""
-    path = folder / "names.json"
-    return clusternames.read_names(path) if path.exists() else {}

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from concurl.clusternames import names_of
 from concurl.commands.talk import check_file, check_folder, check_limit, check_meaning, check_run, speak
 from concurl.data.parts import Part
 from concurl.errors import UserError, call
@@ -49,7 +50,7 @@ def main(argv: list[str]) -> int:
         check_folder(given.output, given.source)
     check_limit(given.limit)
     check_meaning(given.source, given.data_dir)
-    from concurl import run, runfolder
+    from concurl import run
     from concurl.data.audit import Summary
     from concurl.data.opened import open_source
     from concurl.data.reading import Reading
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
     ).images
     for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
         log.info("%s", line)
-    names = runfolder.read_names(given.run)
+    names = names_of(given.run)
     if part is None:
         left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
         print(f"{len(images):,} images labelled, {left_out:,} left out: {given.output}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from concurl.clusternames import names_of
 from concurl.commands.talk import add_moved, check_file, check_run, moved_to, open_again, speak, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
@@ -58,7 +59,7 @@ def take_names(folder: Path, n_clusters: int) -> None:
     from concurl import runfolder
 
     path = folder / "assignments.csv"
-    names = runfolder.read_names(folder)
+    names = names_of(folder)
     if not (folder / "names.json").exists() or not path.exists():
         return
     strangers = sorted(set(names) - set(range(n_clusters)))

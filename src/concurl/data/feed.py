@@ -82,8 +82,8 @@ def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        on_disk = isinstance(images, np.memmap) or not isinstance(images, np.ndarray)  # Picked: most often of a map
-        free = free_host_memory() if on_disk else images.nbytes * 10
+        in_memory = type(images) is np.ndarray  # and neither a map nor a choice from one
+        free = images.nbytes * 10 if in_memory else free_host_memory()
     return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from concurl.clusternames import read_names
+from concurl.clusternames import names_of, read_names
 from concurl.data.aside import FULL, disk_full
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
@@ -43,8 +43,7 @@ def export_folders(
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
-    given = names or run / "names.json"
-    named = read_names(given) if names or given.exists() else {}
+    named = read_names(names) if names else names_of(run)
     rows = _rows(run)
     files = [root / row["path"] for row in rows]
     missing = [row["path"] for row, file in zip(rows, files, strict=True) if not file.is_file()]

@@ -13,15 +13,14 @@ from torch.nn.functional import normalize
 
 from concurl.config import Config
 from concurl.data.batches import sample
-from concurl.network.embed import CHUNK_GPU, embed
+from concurl.data.picked import pick
+from concurl.network.embed import embed
 from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import diversity, ensemble_log_assignments
 from concurl.objective.sinkhorn import sinkhorn
 
 Judge = Callable[[NDArray[np.int64], NDArray[np.int64]], dict[str, float]]
 """(image ids, their clusters) -> scores against labels that only the judge knows; see clustering.evaluate."""
-
-AT_ONCE = CHUNK_GPU  # images, in whole chunks: chosen ones are copied, and 50,000 of 512 px would take 39 GB
 
 
 class Monitor:
@@ -37,9 +36,8 @@ class Monitor:
         """The outputs of the online and of the target branch for these images."""
         c = self.config
         assert c.image_size is not None, "settle the config first"
-        parts: list[dict[str, Embeddings]] = []
-        for some in np.split(ids, range(AT_ONCE, len(ids), AT_ONCE)):
-            parts += embed(model, self.images[some], image_size=c.image_size, sobel=c.sobel, autocast=self.autocast)
+        some = pick(self.images, ids)
+        parts = list(embed(model, some, image_size=c.image_size, sobel=c.sobel, autocast=self.autocast))
         return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
