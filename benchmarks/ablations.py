@@ -88,7 +88,7 @@ def main() -> None:
         minutes = (time.monotonic() - started) / 60
         longest = max(longest, minutes)
         options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in (shared | changes).items())
-        command = f"concurl fit {given.folder.name} --recipe {given.recipe} {options} -o runs/{name}"
+        command = f"concurl fit ./{given.folder.name} --recipe {given.recipe} {options} -o runs/{name}"
         row = row_of(name, config, command, result, minutes)
         row |= {
             "date": given.date,
