@@ -1,22 +1,26 @@
-"""Do the unlabelled signs of a run tell a good one from a bad one?   python benchmarks/ranking.py results/digits*.csv
+"""Do the unlabelled signs of a run tell a good one from a bad one?   python benchmarks/ranking.py
 
-Over all runs of the given tables, Spearman's correlation of what the watch saw at the end with the ACC of the codes.
-All runs must be of one data set and one K.
+For each data set, over all its recorded runs with clusters of one K: Spearman's correlation of what the watch saw at the end
+with the ACC of the codes.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from figures import metrics
+from record import RESULTS
+
+TABLES = {
+    "digits": "digits",
+    "cifar10": "CIFAR-10",
+    "stl10": "STL-10",
+}  # a table, with its variants beside it, and its name
 
 
 def signs(last: dict[str, Any]) -> dict[str, float]:
@@ -35,32 +39,30 @@ def signs(last: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def ranked(tables: Sequence[Path]) -> list[str]:
-    """The lines of a Markdown table."""
-    found: list[tuple[float, dict[str, float]]] = []
-    for table in tables:
-        for row in csv.DictReader(table.open(newline="")):
+def finished(table: str) -> list[tuple[float, dict[str, float]]]:
+    """ACC and signs of every run of a data set that had all three losses."""
+    found = []
+    for path in sorted(RESULTS.glob(f"{table}*.csv")):
+        for row in csv.DictReader(path.open(newline="")):
             last = metrics(row["name"])[-1]
             if row["codes_acc"] and last.get("l3") is not None:
                 found.append((float(row["codes_acc"]), signs(last)))
-    acc = [score for score, _ in found]
-    lines = [
-        f"{len(found)} runs, ACC {min(acc):.3f} to {max(acc):.3f}:",
-        "",
-        "| sign | Spearman's rho | p |",
-        "|---|---|---|",
-    ]
-    for sign in found[0][1]:
-        rho, p = spearmanr([seen[sign] for _, seen in found], acc)
-        lines.append(f"| {sign} | {rho:+.2f} | {p:.0e} |")
+    return found
+
+
+def ranked() -> list[str]:
+    """The lines of a Markdown table, a column to a data set."""
+    runs = {title: finished(table) for table, title in TABLES.items()}
+    about = [f"{title}, {len(of)} runs, ACC {min(of)[0]:.3f} to {max(of)[0]:.3f}" for title, of in runs.items()]
+    lines = [f"| sign | {' | '.join(about)} |", "|---" * (len(about) + 1) + "|"]
+    for sign in runs["digits"][0][1]:
+        cells = []
+        for of in runs.values():
+            rho, p = spearmanr([seen[sign] for _, seen in of], [acc for acc, _ in of])
+            cells.append(f"{rho:+.2f} (p {p:.0e})" if p < 0.01 else f"{rho:+.2f} (p {p:.2f})")
+        lines.append(f"| {sign} | {' | '.join(cells)} |")
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tables", nargs="+", type=Path)
-    print("\n".join(ranked(parser.parse_args().tables)))
-
-
 if __name__ == "__main__":
-    main()
+    print("\n".join(ranked()))
