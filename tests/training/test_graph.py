@@ -186,7 +186,9 @@ def test_twenty_fast_steps_in_float32_are_those_of_the_plain_path(config: Config
     """At a learning rate at which a rounding stays one: compiled sums have another order."""
     config = config.replace(precision="float32", learning_rate=1e-6)
     plain = first_losses(config.replace(compile="off"))
-    assert plain[0, 0] > 1.001 * plain[9, 0]  # it learns ten times what is allowed, so gradients and optimiser are seen, too
+    assert (
+        plain[0, 0] > 1.001 * plain[9, 0]
+    )  # it learns ten times what is allowed, so gradients and optimiser are seen, too
     assert plain[10, 0] > 1.001 * plain[19, 0]
     assert apart(first_losses(config), plain, "float32, 1e-6") < 1e-4
 
