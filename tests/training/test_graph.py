@@ -17,6 +17,8 @@ from rounding import disturb
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor.compile_fx import compile_fx
 
 from concurl.config import Config
 from concurl.network.encoder import BasicBlock, ResNet
@@ -132,6 +134,22 @@ def test_equal_blocks_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
         Trainer(TINY, IMAGES, encoder=Deep(depth)).fit()
         graphs.append(counters["stats"]["unique_graphs"] - before)
     assert graphs[0] == graphs[1] > 0
+
+
+def test_sums_are_not_left_to_chance() -> None:
+    """What is compiled for the large stem, seen before kernels are made of it: a scatter would add by atomics on a GPU."""
+    stem = Trainer(TINY.replace(stem="large", compile="on"), IMAGES).model.online.encoder.stem
+    torch._dynamo.reset()
+    seen: list[str] = []
+
+    def look(graph: torch.fx.GraphModule, inputs: object, **_: object) -> Callable[..., object]:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    compiled = torch.compile(stem, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=look))
+    compiled(torch.randn(4, 3, 32, 32)).sum().backward()
+    assert any("max_pool2d_with_indices_backward" in target for target in seen)
+    assert not any("scatter" in target for target in seen)
 
 
 def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,8 +123,23 @@ def _make_ready() -> None:
     # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
     torch._inductor.config.triton.autotune_pointwise = False
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
+    _gather_in_pooling()
     if torch.cuda.is_available():
         _start_compilers()
+
+
+def _gather_in_pooling() -> None:
+    """Max-pooling's gradient is gathered, each pixel's from the windows it lies in.
+
+    torch would scatter it, by atomic sums on a GPU: their order, and with it the last bits, are other ones in each run.
+    """
+    try:
+        from torch._inductor.decomposition import decompositions, fast_random_decomps
+
+        decompositions.pop(torch.ops.aten.max_pool2d_with_indices_backward.default, None)
+        fast_random_decomps.cache_clear()  # a copy of them, if something has been compiled before
+    except (ImportError, AttributeError):
+        log.debug("this torch decomposes in another way")
 
 
 def _start_compilers() -> None:
