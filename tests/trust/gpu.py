@@ -4,7 +4,8 @@ Needs what concurl needs, and no pytest. About four minutes on a large card that
 
 - off, on: trainings without and with torch.compile. Two are left alone: how far they come apart is the yardstick (runs
   are reproducible by default, so it should be 0). One is killed in the middle (SIGKILL) and resumed: after that its loss
-  may differ from the first one's by no more than twice the yardstick, or than one rounding of bfloat16.
+  may differ from the first one's by no more than twice the yardstick, or than one rounding of bfloat16. With
+  --compile-twice the second has kernels of its own making: torch may choose others.
 - memory: all but 3 GiB of the card are taken, then a batch of 8192 is asked for. The answer must be exit code 1 and one
   line with a batch size, and a run with that batch size must succeed.
 
@@ -43,8 +44,8 @@ SIZES = {  # images to train on, batch, the batch that must not fit, and the net
 class Bench:
     """Starts runs, all with one set of images, and gives what they said and left."""
 
-    def __init__(self, folder: Path, device: str) -> None:
-        self.folder, self.device = folder, device
+    def __init__(self, folder: Path, device: str, stem: str) -> None:
+        self.folder, self.device, self.stem = folder, device, stem
         self.kind = "cuda" if device.startswith("cuda") else "cpu"
         self.n_images, self.batch, self.huge, self.network = SIZES[self.kind]
         self.going: list[subprocess.Popen[bytes]] = []
@@ -71,6 +72,9 @@ class Bench:
         self.going.append(process)
         return process
 
+    def forget_kernels(self) -> None:
+        self.environment["TORCHINDUCTOR_CACHE_DIR"] += "-again"
+
     def train(self, run: str, compiled: str) -> subprocess.Popen[bytes]:
         # With one form of the step there is one to compile; without compiling, clustering begins in the middle.
         start = "0" if compiled == "on" else "0.3"
@@ -78,8 +82,8 @@ class Bench:
         return self.start(run, "pictures", "--limit", str(self.n_images), *options, "--checkpoint-epochs", "4")
 
     def options(self, batch: int, epochs: int) -> list[str]:
-        plain = "-k 10 --image-size 32 --stem small --preset small --projector-hidden 512 --cluster-hidden 512"
-        plain += " --monitor-every 10"
+        plain = "-k 10 --image-size 32 --preset small --projector-hidden 512 --cluster-hidden 512"
+        plain += f" --stem {self.stem} --monitor-every 10"
         sizes = ["--batch-size", str(batch), "--epochs", str(epochs)]
         return [*plain.split(), *self.network, *sizes, "--device", self.device]
 
@@ -143,7 +147,7 @@ def kill_in_the_middle(bench: Bench, run: str, process: subprocess.Popen[bytes],
     return bench.losses(run)
 
 
-def kill_and_resume(bench: Bench, compiled: str, until: float) -> dict[str, Any]:
+def kill_and_resume(bench: Bench, compiled: str, until: float, compile_twice: bool) -> dict[str, Any]:
     """The second run that is left alone is left out if the clock is past `until`."""
     epochs, names = EPOCHS[compiled], [f"{compiled}-{name}" for name in ("first", "killed", "second")]
     bench.ended_well(names[0], bench.train(names[0], compiled))
@@ -152,6 +156,8 @@ def kill_and_resume(bench: Bench, compiled: str, until: float) -> dict[str, Any]
     found = re.search(r"resumed at step (\d+) of (\d+)", bench.said(names[1]))
     if found is None:
         raise SystemExit(f"{names[1]}: it was not resumed\n{bench.said(names[1])[-3000:]}")
+    if compile_twice:
+        bench.forget_kernels()
     if time.monotonic() < until:
         bench.ended_well(names[2], bench.train(names[2], compiled))
     a, c, b = (bench.losses(run) for run in names)
@@ -218,10 +224,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="an empty folder; DIR/gpu.json is the result")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--stem", default="small", choices=["small", "large"])
+    parser.add_argument("--compile-twice", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=["off", "memory", "on"], default=["off", "memory", "on"])
     parser.add_argument("--seconds", type=float, default=300, help="leave out what is not needed beyond this time")
     given = parser.parse_args()
-    bench = Bench(given.output.resolve(), given.device)
+    bench = Bench(given.output.resolve(), given.device, given.stem)
     begun = time.monotonic()
     gpu = bench.kind == "cuda"
     result: dict[str, Any] = {
@@ -236,7 +244,7 @@ def main() -> int:
             if part == "memory":
                 result[part] = out_of_memory(bench)
             else:
-                result[part] = kill_and_resume(bench, part, begun + given.seconds - 25)
+                result[part] = kill_and_resume(bench, part, begun + given.seconds - 25, given.compile_twice)
             result[part]["seconds"] = round(time.monotonic() - started, 1)
             (bench.folder / "gpu.json").write_text(json.dumps(result, indent=2) + "\n")  # what there is, if cut short
     finally:
