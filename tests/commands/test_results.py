@@ -17,16 +17,20 @@ from concurl.cli import main
 from concurl.data import cifar
 
 
-def test_predict_on_the_training_images_gives_their_labels_however_they_come(photos: Path) -> None:
+def test_predict_on_the_training_images_gives_their_labels_however_they_come(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert fit(photos) == 0
     assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
     assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
     label = {row["path"]: row["cluster"] for row in rows("all.csv")}
     for path in sorted(photos.rglob("*.png"))[:5]:
         Path("one.txt").write_text(str(path) + "\n")
-        assert main(["predict", "run", "one.txt", "-o", "one.csv", "--quiet"]) == 0
-        (row,) = rows("one.csv")
-        assert row["cluster"] == label[path.relative_to(photos).as_posix()]
+        for source in ("one.txt", str(path)):
+            assert main(["predict", "run", source, "-o", "one.csv", "--quiet"]) == 0
+            assert capsys.readouterr().out.endswith("1 image labelled, 0 left out: one.csv\n")
+            (row,) = rows("one.csv")
+            assert row["cluster"] == label[path.relative_to(photos).as_posix()]
 
 
 def test_predict_has_a_row_for_each_given_file(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

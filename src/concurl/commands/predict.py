@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from concurl.clusternames import names_of
 from concurl.commands.talk import check_file, check_folder, check_limit, check_meaning, check_run, speak
+from concurl.counted import counted
 from concurl.data.parts import Part
 from concurl.errors import UserError, call
 from concurl.options import Parser
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
     """Label images, new ones or old, with the model of a run."""
     parser = Parser(prog="concurl predict", description=main.__doc__, example="runs/photos NEW -o new.csv")
     parser.add_argument("run", type=Path, help="folder of a run, or a model folder")
-    parser.add_argument("source", help="as in concurl fit")
+    parser.add_argument("source", help="a picture, or as in concurl fit")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="csv to write, or folder of parts (needed)")
     parser.add_argument(
         "--shard",
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
     names = names_of(given.run)
     if part is None:
         left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
-        print(f"{len(images):,} images labelled, {left_out:,} left out: {given.output}")
+        print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")
         return 0
     work = _work(trained, images, names)
     rows = part.share(len(images), run.BLOCK)
