@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from concurl import ConCURL, Config
 from concurl.errors import UserError
 from concurl.recipes import recipe
+from concurl.report.notebook import summary
 
 OPTIONS = {"epochs": 1}
 
@@ -286,6 +287,12 @@ def test_an_interruption_is_no_error_to_be_caught(
         ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
     assert ends is KeyboardInterrupt or caught.value.code == 143  # type: ignore[attr-defined]
     assert signal.getsignal(number) is before
+
+
+def test_a_notebook_counts_one_as_one() -> None:
+    page = summary(np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.float32), 2, 0, {})
+    assert "1 image in 2 clusters; " in page
+    assert "1 further cluster is smaller, or empty." in page
 
 
 def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ LATE = frozenset({
 (Of cluster_lr only whether it is set: see `Config.same_features`.)"""
 
 LARGEST_SEED = 2**31 - 1
+FEW = 10  # images for each cluster; a run with fewer is told what to expect
 
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]

@@ -15,13 +15,26 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, keep: bool = False) -> Any:
+    def open(
+        self,
+        page: Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        keep: bool = False,
+        media: str = "",
+        forced: bool = False,
+    ) -> Any:
         if not keep and self.driver.current_url.startswith("file:"):
             self.js("localStorage.clear()")  # pages from disk share it
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "forced-colors", "value": "active" if forced else "none"},
+        ]
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
         self.console(), self.requests()  # what was there before is not this page's
         self.driver.get(page.as_uri())
         self.js("document.documentElement.style.scrollBehavior = 'auto'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "5": "long " * 40,
     }
     (made.folder / "names.json").write_text(json.dumps(names))
+    (made.folder / "skipped.csv").write_text(f"path,status,reason\n{'y' * 240},duplicate,the same as {'x' * 240}\n")
     write_report(made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"])
+    return made
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """60 clusters, the last of them empty."""
+    made = make_run(tmp_path_factory.mktemp("many") / "many", n=600, k=60)
+    table = made.folder / "assignments.csv"
+    table.write_text(table.read_text().replace(",59,", ",0,"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "openTSNE", None)  # its map takes seconds
+        write_report(made.folder, made.images)
     return made
 
 
@@ -75,7 +89,7 @@ def page(browser: Browser, run: Run) -> Any:
 
 @pytest.fixture
 def without_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "openTSNE", None)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser
+from browser import Browser, until
 from synthetic_run import Run, make_run
 
 from concurl.report import write_report
@@ -87,6 +87,54 @@ def test_nothing_sticks_out(browser: Browser, hostile: Run, width: int) -> None:
     )
     assert wide == width  # on a phone, content that sticks out makes the window wider
     assert content == room
+    assert (
+        browser.js("const t = document.querySelector('.skipped').parentElement; return t.scrollWidth - t.clientWidth")
+        == 0
+    )
+
+
+def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
+    browser: Browser, run: Run
+) -> None:
+    browser.open(run.folder / "report.html", width=800, media="print")
+    browser.js("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    look = (
+        "return [getComputedStyle(document.body).color, getComputedStyle(document.querySelector('.swatch')).printColorAdjust,"
+        "[...document.querySelectorAll('button:not(.thumb), #map-help')].filter((e) => e.checkVisibility()).length,"
+        "[...document.querySelectorAll('.scroll, pre')].filter((e) => getComputedStyle(e).overflowX !== 'visible' &&"
+        " e.scrollWidth > e.clientWidth).length]"
+    )
+    words = browser.js(look)
+    assert words[1:] == ["exact", 0, 0]  # no control that paper cannot press, nothing cut off
+    canvas = "return document.getElementById('canvas').toDataURL()"
+    light = browser.js(canvas)
+    browser.js("document.documentElement.dataset.theme = 'dark'; document.dispatchEvent(new Event('themechange'))")
+    assert browser.js(look) == words
+    until(lambda: browser.js(canvas) != light)
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    assert browser.js(canvas) == light
+    browser.js("dispatchEvent(new Event('afterprint'))")
+    assert browser.js(canvas) != light
+
+
+def test_forced_colours_show_what_is_chosen(browser: Browser, run: Run) -> None:
+    browser.open(run.folder / "report.html", forced=True)
+    chosen, ground = browser.js(
+        "return ['#lens-typical + span', 'body'].map((e) => getComputedStyle(document.querySelector(e)).backgroundColor)"
+    )
+    assert chosen != ground
+
+
+@pytest.mark.parametrize("section", ["clusters", "map", "training", "disagreement", "scores", "details"])
+def test_a_link_leads_to_its_heading_and_is_marked(browser: Browser, many: Run, section: str) -> None:
+    link = browser.open(many.folder / "report.html", height=1000).find_element(By.CSS_SELECTOR, f"a[href='#{section}']")
+    link.click()
+    until(lambda: link.get_attribute("aria-current") == "true")
+    browser.driver.execute_async_script(
+        "setTimeout(arguments[0], 300)"
+    )  # what comes into sight may still grow or shrink
+    top = browser.js("return document.getElementById(arguments[0]).getBoundingClientRect().top", f"{section}-title")
+    assert 57 <= top < 1000  # under the bar that stays, and in sight
 
 
 def test_tab_reaches_every_control_once(page: Any, browser: Browser) -> None:

@@ -57,6 +57,20 @@ def test_the_order_of_the_cards(page: Any, browser: Browser, run: Run) -> None:
     assert browser.js("return [...document.querySelectorAll('.card')].map((e) => e.dataset.cluster)") == list("012345")
 
 
+def test_an_empty_cluster_is_not_the_least_sure_and_thirty_columns_fit(browser: Browser, many: Run) -> None:
+    from selenium.webdriver.support.select import Select
+
+    page = browser.open(many.folder / "report.html")
+    Select(page.find_element(By.ID, "order")).select_by_value("sure")
+    cards = browser.js("return [...document.querySelectorAll('.card')].map((e) => [e.dataset.sure, e.dataset.cluster])")
+    assert cards[-1][1] == "59"
+    assert [float(sure) for sure, _ in cards[:-1]] == sorted(float(sure) for sure, _ in cards[:-1])
+    assert (
+        browser.js("const t = document.querySelector('.dense').parentElement; return t.scrollWidth - t.clientWidth")
+        == 0
+    )
+
+
 def test_the_viewer_tells_the_rows_numbers_and_turns_by_keyboard(page: Any, browser: Browser, run: Run) -> None:
     thumbs = browser.js(SHOWN, "#cluster-2 .thumb")
     paths = [t.find_element(By.TAG_NAME, "img").get_attribute("alt").split(",")[0] for t in thumbs]

@@ -125,14 +125,16 @@ def test_a_filtered_image_is_neither_drawn_in_colour_nor_found(page: Any, browse
     assert text(page, "hover-path") != path_of(browser, i)
 
 
+WRITTEN = (
+    "window.written = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
+    "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
+    "  window.written.push([text, x, y, this.measureText(text).width]); fill.call(this, text, x, y); };"
+)
+
+
 def test_names_on_the_map_stay_apart_and_inside(browser: Browser, run: Run) -> None:
     page = browser.open(run.folder / "report.html", width=400)
-    browser.js(
-        "window.written = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
-        "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
-        "  window.written.push([text, x, y, this.measureText(text).width]); fill.call(this, text, x, y); };"
-        "data.x.fill(5000); data.y.fill(10000)"  # every cluster at one spot at the lower edge
-    )
+    browser.js(WRITTEN + "data.x.fill(5000); data.y.fill(10000)")  # every cluster at one spot at the lower edge
     page.find_element(By.ID, "zoom-reset").click()
     names = until(lambda: browser.js("return window.written"))[:6]
     assert sorted(name for name, *_ in names) == [f"Cluster {c}" for c in range(6)]
@@ -140,6 +142,27 @@ def test_names_on_the_map_stay_apart_and_inside(browser: Browser, run: Run) -> N
     lines = sorted(y for _, _, y, _ in names)
     assert all(12 < y < height for y in lines)
     assert all(after - before >= 16 for before, after in itertools.pairwise(lines))
+
+
+def test_names_hide_no_dot_where_dots_are_few(page: Any, browser: Browser) -> None:
+    browser.js(WRITTEN)
+    page.find_element(By.ID, "zoom-reset").click()
+    names = until(lambda: browser.js("return window.written"))[:6]
+    width, height = browser.js("const s = document.getElementById('stage'); return [s.clientWidth, s.clientHeight]")
+    for i in range(180):
+        x, y = spot(browser, i)
+        for name, left, baseline, wide in names:
+            beside = abs(x + width / 2 - left) > wide / 2
+            assert beside or not baseline - 9 < y + height / 2 < baseline, (name, i)
+
+
+def test_of_many_clusters_the_few_that_are_shown_are_named(browser: Browser, many: Run) -> None:
+    page = browser.open(many.folder / "report.html")
+    browser.js(WRITTEN)
+    page.find_element(By.ID, "zoom-reset").click()
+    browser.js("document.querySelector(`[data-show='17']`).click()")
+    names = until(lambda: browser.js("return window.written"))
+    assert {name for name, *_ in names} == {"Cluster 17"}
 
 
 def test_pictures_on_the_map_and_zoom(page: Any, browser: Browser, run: Run) -> None:

@@ -80,9 +80,10 @@ def test_one_epoch_or_equal_values_draw_without_dividing_by_zero() -> None:
 
 def test_the_histogram_counts_every_value() -> None:
     values = np.array([0.0, 0.01, 0.5, 0.99, 1.0, math.nan])
-    counts = [int(n) for n in re.findall(r"<title>(\d+) images", str(histogram(values, "agreement")))]
+    counts = [int(n) for n in re.findall(r"<title>(\d+) images?\b", str(histogram(values, "agreement")))]
     assert (len(counts), sum(counts), counts[0], counts[10], counts[19]) == (20, 5, 2, 1, 2)
     assert str(histogram(values, "agreement", low=0.5)).count('class="low"') == 10
+    assert "<title>1 image from 0.50" in str(histogram(values, "agreement"))
     assert ">2 images</text>" in str(histogram(values, "agreement"))  # what the tallest bar stands for
 
 
@@ -92,6 +93,12 @@ def test_a_levels_name_stands_where_no_curve_is() -> None:
         chart = line_chart("k", "t", "n", X, [Line("a", y)], level=("ln 10", 2.0))
         assert chart is not None
         assert re.search(rf'class="level-name"[^>]*text-anchor="{anchor}"', str(chart.svg))
+
+
+def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:
+    chart = line_chart("k", "t", "n", X, [Line("a", np.where(X == 10, X, math.nan)), Line("b", X)])
+    assert chart is not None
+    assert re.findall(r'<polyline( class="alone")?', str(chart.svg)) == [' class="alone"', ""]
 
 
 def test_looks_every_few_epochs_make_one_line(tmp_path: Path) -> None:

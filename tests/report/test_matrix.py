@@ -72,6 +72,8 @@ def test_images_without_a_label_are_left_out(given: tuple[RunFacts, Run]) -> Non
     assert found.unlabelled == 30
     assert found.matrix.counts.sum() == 150
     assert found.matrix.columns[0].startswith("Class ")
+    assert found.left_over == 0
+    assert matched(facts, run.labels % 4, None).left_over == 2  # six clusters, four classes
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,15 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
-    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of its votes go there, 10% come back.")
+    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of the votes on its images go there, 10% come back.")
+
+
+def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=40, k=4)
+    labels = np.where(np.arange(40) == 0, -1, run.labels % 3)
+    text = " ".join(page_of(run, run.images, labels=labels).split())
+    assert "1 image has none and is left out." in text
+    assert "No class is left for 1 cluster: the accuracy counts its images as wrong." in text
 
 
 def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Callable[..., str]) -> None:
@@ -209,7 +217,7 @@ def test_an_empty_cluster_and_150_clusters_have_their_place(tmp_path: Path, page
     many = make_run(tmp_path / "many", n=600, k=150)
     page = Page(page_of(many, many.images))
     assert len(page.all("article")) == 100
-    assert "The other 50 clusters, in numbers" in [text for _, text in page.all("summary")]
+    assert "50 further clusters, in numbers" in [text for _, text in page.all("summary")]
 
 
 def test_the_changed_options_stand_out(run: Run) -> None:

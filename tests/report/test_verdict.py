@@ -38,7 +38,8 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
     unsure = int(healthy.unsure.sum())
     assert f"{unsure} image{'s' * (unsure != 1)} ({percent(unsure / 180)})" in text
     assert f"holds {healthy.sizes.max()} images" in text
-    assert text.endswith("The run looks healthy.")
+    assert "The run looks healthy." in text
+    assert text.endswith("look at a random sample of each below.")  # what to do next
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]
     assert "do not rely on these clusters" in judge(facts).sentences[-1]
+    assert judge(facts).sentences[-1].endswith("What to do is said below.")
 
 
 @pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "good")])
@@ -94,6 +96,20 @@ def test_two_clusters_may_be_uneven_but_not_nearly_one(healthy: RunFacts) -> Non
             healthy, names=("a", "b"), cluster=(np.arange(180) >= size).astype(np.int64), epochs=()
         )
         assert judge(facts).state == state
+
+
+def test_of_many_clusters_one_is_very_large_long_before_it_holds_half(healthy: RunFacts) -> None:
+    for size, state in ((25, "good"), (35, "watch")):  # an even share is 3
+        cluster = np.where(np.arange(180) < size, 0, np.arange(180) % 60)
+        facts = dataclasses.replace(healthy, cluster=cluster, names=tuple(map(str, range(60))), epochs=())
+        assert ("One cluster is very large" in titles(facts, "watch")) == (state == "watch")
+
+
+@pytest.mark.parametrize(("k", "told"), [(18, False), (19, True)])
+def test_few_images_for_the_clusters_are_told_of(healthy: RunFacts, k: int, told: bool) -> None:
+    facts = dataclasses.replace(healthy, cluster=np.arange(180) % k, names=tuple(map(str, range(k))))
+    assert ("Few images" in titles(facts, "watch")) == told
+    assert ("The members agree with each other" in titles(facts, "good")) == (not told)  # by chance alone
 
 
 def test_an_empty_and_a_tiny_cluster_are_reported(healthy: RunFacts) -> None:
@@ -136,6 +152,8 @@ def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ
 
 def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(healthy: RunFacts) -> None:
     assert "The members agree with each other" in titles(healthy, "good")
+    apart = dataclasses.replace(healthy, agreement=np.full(180, 0.4))  # they agree, but not on the labels
+    assert "The members agree with each other" not in titles(apart, "good")
     one = dataclasses.replace(changed_epochs(healthy, diversity_mean=1.0), cluster=np.zeros(180, dtype=np.int64))
     assert "The members agree with each other" not in titles(one, "good")
 
@@ -144,7 +162,7 @@ def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> No
     facts = changed_epochs(healthy, diversity_mean=0.3)
     facts = dataclasses.replace(facts, summary={"warnings": ["only 3 clusters are used"]})
     assert titles(facts, "watch") == ["The ensemble is divided", "A warning during the run"]
-    assert judge(facts).checks[1].text == "Only 3 clusters are used"
+    assert judge(facts).checks[1].text == "Only 3 clusters are used."
 
 
 def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:

@@ -22,14 +22,12 @@ from concurl.commands.talk import (
     speak,
     write_report,
 )
-from concurl.config import LATE
+from concurl.config import FEW, LATE
 from concurl.errors import UserError, call, no_such
 from concurl.options import Parser, add_config_options, given_config
 from concurl.recipes import RECIPES, recipe
 
 log = logging.getLogger("concurl")
-
-FEW = 10  # images for each cluster; below it the run says what to expect
 
 if TYPE_CHECKING:
     import numpy as np

@@ -166,8 +166,12 @@ class _Frame:
         for run in runs:
             if len(run) and known[run[0]]:
                 points = [self.point(x[i], y[i]) for i in run]
-                points *= 2 if len(points) == 1 else 1  # one point alone still draws a dot, by its round cap
-                drawn.append(Markup('<polyline points="{}" style="stroke:{}"/>').format(" ".join(points), line.colour))
+                alone = len(points) == 1  # still draws a dot, by its round cap
+                drawn.append(
+                    Markup('<polyline{} points="{}" style="stroke:{}"/>').format(
+                        Markup(' class="alone"') if alone else "", " ".join(points * (1 + alone)), line.colour
+                    )
+                )
         return band + Markup("").join(drawn)
 
 

@@ -118,7 +118,7 @@ def _sizes(facts: RunFacts, colours: list[str]) -> Chart | None:
     return share_chart(
         "sizes",
         "Cluster sizes",
-        "Share of the images in each cluster, once clustering has begun.",
+        "Share of the images in each cluster, before sizes are evened out at the end.",
         np.array([epoch for epoch, _ in looks], dtype=np.float64),
         sizes / np.where(totals > 0, totals, 1),
         facts.names,

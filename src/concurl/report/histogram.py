@@ -8,6 +8,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from concurl.counted import counted
+
 
 def histogram(values: NDArray[np.float64], what: str, low: float = 0.0, bins: int = 20) -> Markup:
     """How many values lie in each of `bins` steps from 0 to 1; bars below `low` are marked."""
@@ -21,7 +23,7 @@ def histogram(values: NDArray[np.float64], what: str, low: float = 0.0, bins: in
             round(height - height * count / top, 1),
             round(step - 2, 1),
             round(height * count / top, 1),
-            f"{count:,} images from {edges[i]:.2f} to {edges[i + 1]:.2f}",
+            f"{counted(count, 'image')} from {edges[i]:.2f} to {edges[i + 1]:.2f}",
         )
         for i, count in enumerate(counts)
     ]
@@ -32,8 +34,8 @@ def histogram(values: NDArray[np.float64], what: str, low: float = 0.0, bins: in
     median = float(np.median(values[np.isfinite(values)])) if np.isfinite(values).any() else math.nan
     words = f"Histogram of {what} from 0 to 1. Half of the images lie above {median:.2f}."
     # the height means something only beside a number
-    scale = Markup('<line class="grid" x1="0" x2="{}" y1="0" y2="0"/><text x="0" y="-5">{} images</text>').format(
-        width, f"{top:,}"
+    scale = Markup('<line class="grid" x1="0" x2="{}" y1="0" y2="0"/><text x="0" y="-5">{}</text>').format(
+        width, counted(top, "image")
     )
     base = Markup('<line class="base" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, height + 0.5, height + 0.5)
     return Markup('<svg class="histogram" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(

@@ -52,6 +52,7 @@ if ($("canvas")) {
   const cellAt = (x, y) => [Math.floor(x / cellSize()), Math.floor(y / cellSize())];
 
   // ---- drawing
+  const dotRadius = () => Math.min(6, Math.max(1.6, 70 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
   function draw() {
     if (!drawn) drawn = requestAnimationFrame(() => { drawn = 0; paint(); });
   }
@@ -59,7 +60,7 @@ if ($("canvas")) {
     const ink = canvas.getContext("2d"), ratio = devicePixelRatio || 1, dark = isDark();
     ink.setTransform(ratio, 0, 0, ratio, 0, 0);
     ink.clearRect(0, 0, width, height);
-    const radius = Math.min(6, Math.max(1.6, 70 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
+    const radius = dotRadius();
     const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
     const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
     ink.fillStyle = dark ? "#ffffff14" : "#00000010";
@@ -94,23 +95,28 @@ if ($("canvas")) {
   }
   function paintNames(ink, dark) {
     // colour is never the only key: each cluster's name stands on it
-    if (data.names.length > 40) return;
+    const places = thickest();
+    if (places.length > 40) return;
     ink.font = "600 12.5px system-ui, sans-serif";
     ink.textAlign = "center";
     ink.lineWidth = 4;
     ink.lineJoin = "round";
     ink.strokeStyle = dark ? "#1a1c1fe6" : "#ffffffe6";
     ink.fillStyle = dark ? "#eceef1" : "#17181a";
-    const written = [];
-    for (const [cluster, { x, y }] of thickest()) {
+    const written = [], radius = dotRadius();
+    // where dots are few, none is hidden; where they are many, a name beside them all would be nowhere near its own
+    const dots = n > 300 ? [] : [...shown.keys()].filter((i) => shown[i]).map((i) => [right(i), down(i)]);
+    for (const [cluster, { x, y }] of places) {
       const name = data.names[cluster];
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
       const half = ink.measureText(text).width / 2 + 4, middle = width / 2 + (x - view.x) * side();
       // a name at the edge stays whole; one that was zoomed out of sight stays there
       const left = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
-      const wanted = height / 2 + (y - view.y) * side() + 4;
+      const wanted = height / 2 + (y - view.y) * side() - radius - 4;
       const inside = (top) => top > 12 && top < height - 4;
-      const taken = (top) => (inside(wanted) && !inside(top)) || written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16);
+      const hides = (top) => dots.some(([x, y]) => Math.abs(x - left) < half + radius && Math.abs(y - top + 4) < radius + 6);
+      const meets = (top) => written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16);
+      const taken = (top) => (inside(wanted) && !inside(top)) || meets(top) || hides(top);
       let top = wanted;
       // the nearest free line, above or below; where all are taken, a name on another is better than none
       for (let step = 1; taken(top) && step < 80; step++) top = wanted + (step % 2 ? -8 : 8) * step;
@@ -281,6 +287,7 @@ if ($("canvas")) {
     canvas.height = Math.round(height * ratio);
     draw();
   }).observe(stage);
+  for (const [event, starts] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { onPaper = starts; paint(); });
   document.addEventListener("themechange", () => { draw(); if (selected >= 0) $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[selected])); });
   filter();
 }

@@ -44,6 +44,7 @@ class Matched:
     scores: dict[str, float]
     chance: float  # see metrics.py
     unlabelled: int
+    left_over: int  # clusters that no class is left for
 
 
 def votes(facts: RunFacts) -> NDArray[np.float64] | None:
@@ -101,4 +102,6 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
         left_out=max(len(row_order) - len(rows), len(column_order) - len(columns)),
     )
     truth, clusters = labels[known], facts.cluster[known]
-    return Matched(table, scores(truth, clusters), chance(truth, clusters), int((~known).sum()))
+    return Matched(
+        table, scores(truth, clusters), chance(truth, clusters), int((~known).sum()), len(row_order) - len(pairs)
+    )

@@ -53,10 +53,11 @@ def summary(
         )
         for cluster in shown
     ]
-    words = f"{len(labels):,} images in {k:,} clusters; the ensemble's mean agreement is {agreement.mean():.2f}."
+    words = f"{counted(len(labels), 'image')} in {counted(k, 'cluster')}; "
+    words += f"the ensemble's mean agreement is {agreement.mean():.2f}."
     words += f" {counted(skipped, 'file')} left out: see skipped_." if skipped else ""
     rest = k - len(shown)
-    words += f" {rest:,} further clusters are smaller, or empty." if rest else ""
+    words += f" {counted(rest, 'further cluster')} {'is' if rest == 1 else 'are'} smaller, or empty." if rest else ""
     return Markup(
         '<div class="concurl-summary"><p style="margin:.8em 0 .4em">{}</p><table><thead><tr><th style="text-align:left">'
         'Largest first</th><th style="text-align:right">Images</th><th style="text-align:right">Agreement</th>'

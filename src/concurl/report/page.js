@@ -1,7 +1,8 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
-const isDark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+let onPaper = false; // paper is white, whatever the screen is
+const isDark = () => !onPaper && (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 const colourOf = (cluster) => data[isDark() ? "dark" : "light"][cluster];
 const pathOf = (i) => data.folders[data.folder[i]] + data.file[i];
 const three = (value) => (value === null ? "–" : value.toFixed(3));
@@ -79,7 +80,10 @@ function columns(list) {
   const cards = $("cards");
   $("order").addEventListener("change", (event) => {
     const key = event.target.value;
-    const rank = (card) => (key === "size" ? -card.dataset.size : Number(card.dataset[key]) || 0);
+    const rank = (card) => {
+      const value = Number(card.dataset[key]) * (key === "size" ? -1 : 1);
+      return Number.isNaN(value) ? Infinity : value; // an empty cluster is neither sure nor unsure: it comes last
+    };
     cards.append(...[...cards.children].sort((a, b) => rank(a) - rank(b) || a.dataset.cluster - b.dataset.cluster));
   });
 }

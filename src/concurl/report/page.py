@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from concurl import __version__
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
+from concurl.counted import counted
 from concurl.data.aside import write_whole
 from concurl.errors import UserError
 from concurl.recipes import RECIPES, recipe
@@ -107,6 +108,7 @@ def _render(
     environment.filters |= {
         "share": verdict.percent,
         "count": "{:,}".format,
+        "counted": counted,
         "three": _three,
         "shown": shown,
         "advice": _advice,

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.config import FEW
 from concurl.counted import counted
 from concurl.report.facts import RunFacts, shown
 
@@ -26,6 +27,7 @@ STUCK = 0.95  # a cluster loss above this share of ln K has learned next to noth
 LOOSE = 0.6  # above this, two views of an image often part; runs with scores of 0.8 and more end at 0.03 to 0.4
 HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
 ALMOST_ALL = 0.9  # twice an even share is everything where there are two clusters: there, this much
+SWOLLEN = 10  # times an even share, where there are so many clusters that this is no half of the images
 LIGHT = 0.1  # a cluster with less than this share of an even share is hardly one
 APART = 0.5  # pairwise NMI of the members below this: they do not see the same clusters
 FLAT = 0.1  # spread of the embeddings, as a share of a uniform sphere's, below which they are nearly equal
@@ -52,7 +54,7 @@ class Verdict:
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
-    looks = (_losses, _agreement, _balance, _members, _spread, _progress, _files)
+    looks = (_enough, _losses, _agreement, _balance, _members, _spread, _progress, _files)
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
         Check("watch", "A warning during the run", _sentence(shown(text)))
         for text in facts.summary.get("warnings") or ()
@@ -77,7 +79,7 @@ def percent(share: float) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] + "." * (not text.endswith("."))
 
 
 def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
@@ -117,12 +119,27 @@ def _health(state: State, checks: tuple[Check, ...]) -> str:
     if not checks:
         return "Nothing in the folder says how training went."
     if state == "good":
-        return "The run looks healthy."
+        return (
+            "The run looks healthy. Whether these are the groups you are after, only you can see: look at a random "
+            "sample of each below."
+        )
     flagged = [check.title.lower() for check in checks if check.state == state]
     what = ", ".join(dict.fromkeys(flagged))
     if state == "bad":
-        return f"The run is not healthy, do not rely on these clusters yet: {what}."
-    return f"Look at this before relying on it: {what}."
+        return f"The run is not healthy, do not rely on these clusters yet: {what}. What to do is said below."
+    return f"Look at this before relying on these clusters: {what}."
+
+
+def _enough(facts: RunFacts) -> Check | None:
+    n, k = len(facts.paths), facts.n_clusters
+    if n >= FEW * k:
+        return None
+    return Check(
+        "watch",
+        "Few images",
+        f"{counted(n, 'image')} for {counted(k, 'cluster')}: below some dozens for each, expect little. Add images, or ask "
+        f"for fewer clusters (-k).",
+    )
 
 
 def _losses(facts: RunFacts) -> Check | None:
@@ -177,19 +194,25 @@ def _agreement(facts: RunFacts) -> Check | None:
 
 def _balance(facts: RunFacts) -> Check:
     sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
-    largest = int(sizes.argmax())
+    share = f"\u2068{facts.names[int(sizes.argmax())]}\u2069 has {percent(sizes.max() / n)} of all images"
     if k > 1 and sizes.max() / n > max(HEAVY, min(ALMOST_ALL, 2 / k)):
-        share = f"\u2068{facts.names[largest]}\u2069 has {percent(sizes.max() / n)} of all images"
         if facts.config.get("balance", 1) < 1:  # one kind may well be most of them: that is what it was lowered for
             return Check(
                 "watch", "One cluster holds most images", f"{share}. If they are not of one kind, raise --balance."
             )
         return Check("bad", "One cluster holds most images", f"{share}. Try fewer clusters.")
+    if sizes.max() > SWOLLEN * n / k:
+        much = f"{share}, over {SWOLLEN} times an even share"
+        return Check("watch", "One cluster is very large", f"{much}. Its random sample shows if it is of one kind.")
     empty, small = int((sizes == 0).sum()), int(((sizes > 0) & (sizes < LIGHT * n / k)).sum())
     if empty or small:
         parts = [f"{counted(empty, 'cluster')} empty"] * bool(empty)
         parts += [f"{counted(small, 'cluster')} under a tenth of an even share"] * bool(small)
-        return Check("watch", "Empty or tiny clusters", f"{' and '.join(parts)}: perhaps fewer than {k} groups.")
+        return Check(
+            "watch",
+            "Empty or tiny clusters",
+            f"{' and '.join(parts)}: perhaps fewer than {k} groups. Try a smaller -k.",
+        )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
     return Check("good", "No empty or dominant cluster", ratio)
 
@@ -204,6 +227,8 @@ def _members(facts: RunFacts) -> Check | None:
             "The ensemble is divided",
             f"The clusterings of two members match by only {nmi:.2f} (NMI; 1 is the same clustering). Train longer.",
         )
+    if _enough(facts) or _mean(facts.agreement) < AGREED:
+        return None  # few images agree by chance, and members that agree on other labels deserve no praise
     return Check(
         "good",
         "The members agree with each other",

@@ -68,8 +68,9 @@ class Health:
                 "empty",
                 patience,
                 K - used > missed,
-                f"only {used} of {K} clusters are used. Usually K is larger than what the images hold, or clustering "
-                "began too early: try fewer clusters (-k), more --epochs or a later --cluster-start",
+                f"only {used} of {K} clusters are used before their sizes are evened out. Usually K is larger than what "
+                "the images hold, or clustering began too early: try fewer clusters (-k), more --epochs or a later "
+                "--cluster-start",
             )
         std = row.get("feature_std")
         if std is not None:
