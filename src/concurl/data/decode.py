@@ -87,7 +87,7 @@ def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDA
     try:
         if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
             image = mended(image, image.fp)
-        depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
+        depth = _depth(image)
         return _shown(image, _scale(depth, _used(image, depth), reading), size, reading.background)
     except DecodeError:
         raise
@@ -151,12 +151,13 @@ def _has_alpha(image: Image.Image) -> bool:
     return keyed or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
 
 
-def _depth(image: ImageFile) -> int:
+def _depth(image: Image.Image) -> int:
     """Bits per sample as the file declares them."""
     tags = getattr(image, "tag_v2", None)
     if tags is not None:
         return int(np.max(tags.get(SAMPLE_BITS, 1)))
-    return 16 if image.format == "PNG" and image.tile and "16" in str(image.tile[0].args) else 8
+    tiles = getattr(image, "tile", ()) if image.format == "PNG" else ()  # none are left once the pixels are loaded
+    return 16 if image.mode.startswith("I;16") or (tiles and "16" in str(tiles[0].args)) else 8
 
 
 def _used(image: Image.Image, depth: int) -> int:
