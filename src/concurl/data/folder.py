@@ -50,6 +50,13 @@ def _sorted_names(root: bytes, folder: bytes) -> list[bytes]:
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
             if not entry.name.startswith(b"."):
-                slash = b"/" if is_shard(entry.name) or entry.is_dir() else b""
+                slash = b"/" if is_shard(entry.name) or _is_folder(entry) else b""
                 names.append(folder + entry.name + slash)
     return sorted(names)
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where nobody may look: its own row says so, and its neighbours are read
+        return False
