@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -20,6 +21,7 @@ from pictures import encoded, scene
 from PIL import Image
 
 from concurl.data import audit, sources
+from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
 from concurl.data.reading import Reading
@@ -88,6 +90,16 @@ def test_any_change_makes_a_new_pack_in_place_of_the_old(photos: Path, change: C
     assert np.array_equal(found.images, fresh.images)
     assert list(found.names) == list(fresh.names)
     assert len(list((photos.parent / "cache").glob("*.npy"))) == 1
+
+
+def test_a_file_that_may_be_read_again_is_read_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """chmod changes neither length nor time. (Asked of os.access, as root may read what nobody else may.)"""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, _: not os.fsdecode(path).endswith("03.png"))
+        found = read(photos)
+        assert ("03.png", "Permission denied") in [(skip.path, skip.reason) for skip in found.skipped]
+        assert read(photos).facts["pack_reused"]
+    assert "03.png" in read(photos).names
 
 
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
@@ -213,6 +225,40 @@ def test_two_processes_pack_once(photos: Path) -> None:
     assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
 
 
+@pytest.mark.parametrize("moment", [(sources, "open_pack"), (np.lib.format, "open_memmap")])
+def test_names_and_pixels_are_of_one_packing(
+    photos: Path, moment: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process packs the folder anew, just before or after the pixels are opened."""
+    read(photos)
+    place, name = moment
+    usual = getattr(place, name)
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        early = usual(*arguments, **options) if name == "open_pack" else None
+        rename(photos)
+        read(photos)
+        return early or usual(*arguments, **options)
+
+    monkeypatch.setattr(place, name, overtaken)
+    found = read(photos)
+    assert len(found) >= 19
+    for image, path in zip(found.images, found.names, strict=True):
+        seed = 3 if path == "zz.png" else int(path.removesuffix(".png"))
+        assert np.array_equal(image, decode_picture(Image.fromarray(scene(seed=seed)), 32))
+
+
+def test_without_locks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network disks."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert len(read(photos)) == 20
+
+
 def test_a_full_disk(photos: Path) -> None:
     """At any point of the writing: exit code 74, the message names path and bytes, and nothing is left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -250,3 +296,8 @@ def test_the_default_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(photos.parent / "xdg"))
     found = read_source(photos, 32, workers=0)
     assert Path(found.facts["pack"]).parent == photos.parent / "xdg" / "concurl"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)  # nobody whom the machine knows
+    with pytest.raises(UserError, match=r"no home folder .* set XDG_CACHE_HOME"):
+        read_source(photos, 32, workers=0)
