@@ -27,7 +27,7 @@ from concurl.data.header import failure, open_image
 from concurl.data.reading import OWN, Colour, Reading
 from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
-VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 5  # raise it when the same file would give other pixels: packed copies are then made anew
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -201,16 +201,15 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
 
 
 def _stretched(image: Image.Image) -> Image.Image:
-    values = np.array(image, np.float32)
+    values = np.array(image, np.float64)  # in which whole numbers of 32 bits stay apart
     finite = np.isfinite(values)
     low = float(values.min(where=finite, initial=np.inf))
     high = float(values.max(where=finite, initial=-np.inf))
     if not low < high:
         return Image.new("L", image.size)
     values[~finite] = low
-    # Scaled before it is shifted, as the difference of two float32 may be no float32.
-    values *= np.float32(255 / (high - low))
-    values -= np.float32(255 / (high - low) * low)
+    values -= low
+    values *= 255 / (high - low)
     flat = np.round(values, out=values).clip(0, 255, out=values).astype(np.uint8)
     return Image.fromarray(255 - flat if _white_is_zero(image) else flat)
 
