@@ -61,15 +61,29 @@ def test_broken_exif_does_not_cost_the_picture() -> None:
 
 
 @pytest.mark.parametrize("format", ["AVIF", "HEIF"])
-def test_young_formats(format: str, tmp_path: Path) -> None:
+def test_young_formats(format: str) -> None:
     clear = np.dstack([scene(), np.full((64, 64), 255, np.uint8)])
     clear[:, 32:, 3] = 0
     found = decode(encoded(Image.fromarray(clear), format, quality=95), 64, reading=Reading((0, 0, 0)))
     assert np.abs(found.pixels[:, :, :30] - scene().transpose(2, 0, 1)[:, :, :30].astype(int)).mean() < 6
     assert found.pixels[:, :, 36:].max() < 12
     assert (found.format, found.oddities) == (format, ("alpha",))
-    (tmp_path / "photo.jpg").write_bytes(encoded(Image.fromarray(scene(40, 64)), format))  # by content, not by name
-    with open(tmp_path / "photo.jpg", "rb") as file:
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("AVIF", {}),
+        ("HEIF", {}),
+        ("JPEG", {}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("WEBP", {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0"}),
+    ],
+)
+def test_sizes_by_the_header(format: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "photo").write_bytes(encoded(Image.fromarray(scene(40, 64)), format, **options))
+    with open(tmp_path / "photo", "rb") as file:
         assert image_size(file) == (64, 40)
 
 

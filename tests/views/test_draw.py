@@ -34,12 +34,15 @@ def test_crops_are_distributed_as_kornias(height, width, crop_min):
     corners = generator((N, 3, height, width))["src"]  # (N, 4, 2), x before y
     left_, top_ = corners[:, 0].T
     columns_, rows_ = (corners[:, 2] - corners[:, 0] + 1).T
+    across, across_ = left / (width - columns + 1), left_ / (width - columns_ + 1)
+    down, down_ = top / (height - rows + 1), top_ / (height - rows_ + 1)
     pairs = {
         "area": (rows * columns, rows_ * columns_),
         "ratio": (columns / rows, columns_ / rows_),
         "top": (top, top_),
         "left": (left, left_),
-        "free columns left of the crop": (left / (width - columns + 1), left_ / (width - columns_ + 1)),
+        "free columns left of the crop": (across, across_),
+        "away from the diagonal": (across - down, across_ - down_),
     }
     for name, (ours, theirs) in pairs.items():
         assert stats.ks_2samp(ours.numpy(), theirs.numpy()).pvalue > 1e-3, name

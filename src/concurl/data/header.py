@@ -96,8 +96,10 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _scans(data: bytes) -> int:
-    """How often a JPEG goes over its pixels, up to once too often. Segments are stepped over, as is what follows the picture: a preview in them,
-    or the film that phones put behind a photograph, holds any bytes."""
+    """How often a JPEG goes over its pixels, counted up to once too often.
+
+    Only between its segments and up to its end: a preview, or the film that phones put behind a photograph, holds any bytes.
+    """
     scans, place = 0, 2
     while scans <= MAX_SCANS and (marker := _MARKER.search(data, place)) and marker[1] != b"\xd9":
         scans += marker[1] == b"\xda"
