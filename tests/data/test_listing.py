@@ -125,6 +125,10 @@ def test_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(list_source(f"{tmp_path}/p/*.jpg")) == ["b.jpg"]
     assert names(list_source("q/e[1].png")) == ["e[1].png"]  # a file that is called so
     assert names(list_source("p/*.gif")) == []
+    Path("latest").symlink_to("p/x")  # comes before p, and must not take x's files with it
+    assert names(list_source("[pq]/*/*.png")) == ["p/x/c.png"]
+    assert names(list_source("[pq]/**/*.png")) == ["p/a.png", "p/x/c.png", "p/x/y/d.png", "q/e[1].png"]
+    assert names(list_source("l*/*.png")) == ["latest/c.png"]
     Path("p").rename("p [2020]")  # no range of signs, as the folder is called so
     assert names(list_source("p [2020]/*.png")) == ["a.png"]
     assert names(list_source(f"{tmp_path}/p [2020]/**/*.png")) == ["a.png", "x/c.png", "x/y/d.png"]

@@ -104,6 +104,18 @@ def test_without_affine_parts_a_warp_is_the_crop():
     torch.testing.assert_close(warped[:, 3:-3, :, 3:-3], cropped[:, 3:-3, :, 3:-3], atol=1e-4, rtol=0)
 
 
+def test_beyond_the_image_lies_what_the_spec_says():
+    x, u = augment.from_uint8(noise(4, 8)), rolls(4)
+    moved = {}
+    for padding in ("border", "reflection"):
+        spec = ViewSpec(8, shift=0.4, padding=padding)
+        box, flip = draw.crop_box(spec, u, 8, 8), u[:, draw.FLIP] < 0
+        theta = draw.affine_map(spec, u, box, flip, flip, 8, 8)
+        moved[padding] = draw._move(x, spec, u)
+        assert torch.equal(moved[padding], augment.warp(x, theta, 8, padding))
+    assert ((moved["border"] - moved["reflection"]).abs().amax((1, 2, 3)) > 0.05).all()
+
+
 def test_quarter_turns_leave_the_pixels_whole():
     x = augment.from_uint8(noise(64, 8))
     spec = ViewSpec(8, rotation=math.pi, quarter_turns=1.0, padding="reflection")
