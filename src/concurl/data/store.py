@@ -7,8 +7,8 @@ jsonl comes last and ends with that number, so an interrupted packing leaves not
 The key sees each file's name, length and time of last change (in nanoseconds), the side, how it is
 read and the version of the decoder. It does not see contents: those are hashed while packing and kept
 in the rows, but to hash them again would be to read everything again. So a file that is overwritten with as
-many bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the
-old one.
+many bytes and has its old time set back, or exchanges its name with one of its length and time, goes unnoticed;
+any other change makes a new pack, in place of the old one.
 """
 
 from __future__ import annotations
