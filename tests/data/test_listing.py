@@ -160,8 +160,10 @@ def test_text_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     fill(tmp_path, ["a.png", "b, c.png"])
     lines = [f"id{delimiter}{column}", f"1{delimiter}a.png", f'2{delimiter}"b, c.png"', "3", ""]
-    (tmp_path / "table.csv").write_text("\n".join(lines))
-    assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
+    plain = "\n".join(lines)
+    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n"), f'\ufeff{column}\na.png\n"b, c.png"\n'):
+        (tmp_path / "table.csv").write_bytes(text.encode())  # the second and the third as spreadsheets write it
+        assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
 
 
 def test_spaces_and_commas_of_a_csv_that_no_program_wrote(tmp_path: Path) -> None:

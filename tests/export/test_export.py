@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import resource
 import shutil
 import warnings
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from PIL import Image
 
 from concurl.cli import main
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 from concurl.export.folders import export_folders
 
 
@@ -107,6 +108,18 @@ def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no run"):
         export_folders(tmp_path, tmp_path / "out", how="copy")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_leaves_no_half_picture(run: Path, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(RunError, match="no space left to write") as caught:
+            export_folders(run, tmp_path / "out", how="copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.exit_code == 74
+    assert content(tmp_path / "out") == {}
 
 
 def test_a_link_across_disks_leaves_the_folder_for_the_next_try(
