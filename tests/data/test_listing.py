@@ -198,6 +198,7 @@ def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
             ("link.jpg", tarfile.SYMTYPE, "/etc/passwd"),
             ("one more.png", tarfile.LNKTYPE, "./1.png"),
             ("one.bak", tarfile.LNKTYPE, "./1.png"),
+            ("lost.png", tarfile.LNKTYPE, "not here.png"),
         ):
             link = tarfile.TarInfo(name)
             link.type, link.linkname = kind, target

@@ -20,7 +20,7 @@ import pytest
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import audit, sources
+from concurl.data import audit, sources, store
 from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
@@ -120,6 +120,12 @@ def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     assert not any(found.facts["pack_reused"] for found in sets)
     assert read(photos).facts["pack_reused"]
     assert read(photos, size=48).facts["pack_reused"]
+
+
+def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(photos)
+    monkeypatch.setattr(store, "VERSION", store.VERSION + 1)
+    assert not read(photos).facts["pack_reused"]
 
 
 def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,24 @@ def test_what_a_list_names_elsewhere_is_exported_as_well(run: Path, of_list: Pat
     assert content(tmp_path / "sorted") == content(tmp_path / "wanted") != {}
 
 
+@pytest.mark.parametrize("how", ["symlink", "hardlink", "copy"])
+def test_links_and_names_that_are_no_text_are_exported(run: Path, how: str, tmp_path: Path) -> None:
+    """Pictures that are themselves links, each relative to its folder, and called in bytes that are no UTF-8."""
+    other, links = tmp_path / "of links", tmp_path / "links"
+    shutil.copytree(run, other)
+    facts = json.loads((run / "run.json").read_text())
+    photos = Path(facts["root"])
+    (other / "run.json").write_text(json.dumps(facts | {"root": str(links)}))
+    rows = (run / "assignments.csv").read_bytes().replace(b".png", b"\xff.png")
+    (other / "assignments.csv").write_bytes(rows)
+    for photo in photos.rglob("*.png"):
+        link = links / photo.relative_to(photos).with_name(photo.stem + os.fsdecode(b"\xff.png"))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(photo, link.parent))
+    export_folders(other, tmp_path / "out", how=how)
+    assert sorted(content(tmp_path / "out").values()) == sorted(content(photos).values())
+
+
 def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     shutil.copytree(run, packed)
