@@ -122,6 +122,15 @@ def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     assert read(photos, size=48).facts["pack_reused"]
 
 
+def test_a_pattern_has_a_pack_for_each_folder_it_is_used_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, level in (("dark", 10), ("light", 200)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.bmp").write_bytes(encoded(Image.new("L", (32, 32), level), "BMP"))
+        os.utime(tmp_path / name / "a.bmp", ns=(1, 1))
+        monkeypatch.chdir(tmp_path / name)
+        assert (read_source("*.bmp", 32, cache=tmp_path / "cache", workers=0).images == level).all()
+
+
 def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
     monkeypatch.setattr(store, "VERSION", store.VERSION + 1)
