@@ -233,6 +233,20 @@ def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
     assert below[3].path(below.root) == str(tmp_path / "s-0.tar")
 
 
+def test_a_member_with_holes_is_refused(tmp_path: Path) -> None:
+    """As `tar --sparse` stores it: a map of what is there, then only that. Read as it lies it would be another picture."""
+    member = tarfile.TarInfo("GNUSparseFile.1/a.png")
+    facts = {"major": "1", "minor": "0", "name": "a.png", "realsize": "4096"}
+    member.pax_headers = {f"GNU.sparse.{name}": value for name, value in facts.items()}
+    data = b"1\n0\n512\n".ljust(512, b"\0") + bytes(512)
+    member.size = len(data)
+    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(data))
+    for _ in range(2):  # by the archive, and by its index
+        (entry,) = list_source(tmp_path / "s.tar", cache=tmp_path / "cache")
+        assert (entry.text, entry.fault.split(":")[0]) == ("s.tar/a.png", "stored with holes (sparse)")
+
+
 def test_damaged_shards(tmp_path: Path) -> None:
     whole = shard(tmp_path / "a.tar", [(f"{i}.jpg", bytes(2000)) for i in range(9)]).read_bytes()
     (tmp_path / "a.tar").write_bytes(whole[:7000])
