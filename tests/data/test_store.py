@@ -178,6 +178,9 @@ def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
             found = read(photos)
             assert not found.facts["pack_reused"]
             assert np.array_equal(found.images, first)
+    rows = pack.with_suffix(".jsonl").read_bytes()
+    pack.with_suffix(".jsonl").write_bytes(b"".join(rows.splitlines(keepends=True)[:-1]))  # cut between two lines
+    assert not read(photos).facts["pack_reused"]
     pack.unlink()
     assert not read(photos).facts["pack_reused"]
     pack.with_suffix(".jsonl").unlink()
