@@ -235,3 +235,5 @@ def test_the_size_comes_from_the_images(tmp_path: Path) -> None:
     found = read_source(root, cache=tmp_path / "cache")
     assert found.images.shape == (5, 3, 256, 256)
     assert found.facts["image_size"] == 224
+    found = read_source(root, cache=tmp_path / "cache", largest=96)
+    assert (found.images.shape, found.facts["image_size"]) == ((5, 3, 96, 96), 96)
