@@ -10,6 +10,7 @@ import resource
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from PIL import Image
 
 from concurl.cli import main
 from concurl.errors import RunError, UserError
+from concurl.export import program
 from concurl.export.folders import export_folders
 
 
@@ -162,12 +164,21 @@ def test_the_exported_program_labels_as_the_model_does(
     captured = capsys.readouterr()
     assert "same labels" in captured.out
     assert "Warning" not in captured.err
-    program = torch.export.load(file).module()
+    loaded = torch.export.load(file).module()
     photos = sorted((run.parent / "photos").rglob("*.png"), key=lambda p: str(p).encode())
     pixels = np.stack([np.asarray(Image.open(p)).transpose(2, 0, 1) for p in photos])
-    labels, q, z = program(torch.from_numpy(pixels))
+    labels, q, z = loaded(torch.from_numpy(pixels))
     wanted = [int(line.split(",")[1]) for line in (run / "assignments.csv").read_text().splitlines()[1:]]
     assert labels.tolist() == wanted
     assert q.shape == (20, 3)
     np.testing.assert_allclose(z.numpy(), np.load(run / "embeddings.npy"), atol=1e-5)
-    assert program(torch.from_numpy(pixels[:1]))[0].tolist() == wanted[:1]
+    assert loaded(torch.from_numpy(pixels[:1]))[0].tolist() == wanted[:1]
+
+
+def test_a_program_that_labels_otherwise_is_not_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "assign", lambda _, images: SimpleNamespace(labels=np.full(len(images), -1)))
+    assert main(["export", str(run), "--model", "-o", str(tmp_path / "model.pt2")]) == 1
+    assert "labels 20 of 20 images differently" in capsys.readouterr().err
+    assert not (tmp_path / "model.pt2").exists()
