@@ -114,6 +114,8 @@ def test_pictures_are_read_as_their_files_are(tmp_path: Path) -> None:
     exif[274] = 6  # lies on its side
     Image.fromarray(scenes[3]).save(tmp_path / "5.png", exif=exif)
     pictures.append(Image.open(tmp_path / "5.png"))
+    pictures[2] = Image.open(tmp_path / "2.png")
+    pictures[2].load()  # as libraries that hand out pictures do
     for size in (None, 24):
         files = read_source(sorted(tmp_path.glob("*.png")), size, cache=tmp_path / "cache", workers=0)
         found = read_source(pictures, size)

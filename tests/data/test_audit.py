@@ -96,6 +96,15 @@ def test_files_that_vanish_or_change_meanwhile(tmp_path: Path) -> None:
     assert [first.status, *(row.status for row in rows)] == ["ok", "unreadable", "empty", "ok"]
 
 
+def test_of_pictures_equally_long_only_copies_are_copies(tmp_path: Path) -> None:
+    for i in range(40):
+        (tmp_path / f"{i:02}.bmp").write_bytes(encoded(Image.fromarray(scene(16, 16, seed=i % 39)), "BMP"))
+    rows = list(audit(tmp_path, workers=0))
+    assert len({row.bytes for row in rows}) == 1
+    assert [row.status for row in rows] == ["ok"] * 39 + ["duplicate"]
+    assert rows[39].reason == "the same content as 00.bmp"
+
+
 def test_firsts_are_those_a_dict_would_find() -> None:
     dice = random.Random(0)
     contents = [dice.randbytes(dice.choice((1, 1, 2, 3))) for _ in range(2_000)]  # many alike, some alone

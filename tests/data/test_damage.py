@@ -14,6 +14,8 @@ from mutants import FORMATS, mutated
 from pictures import encoded, scene, status_of, tiff
 from PIL import Image
 
+from concurl.data import content
+from concurl.data.content import read_content
 from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file
 
 
@@ -37,6 +39,23 @@ def test_truncated_behind_its_directory() -> None:
     decode(whole, 64)
     for length in (200, 1000, len(whole) - 100):
         assert status_of(whole[:length]) == "truncated"
+
+
+def test_a_member_of_an_archive_that_became_shorter(tmp_path: Path) -> None:
+    whole = encoded(Image.fromarray(scene()), "BMP")
+    (tmp_path / "s.tar").write_bytes(bytes(512) + whole)
+    assert read_content(str(tmp_path / "s.tar"), 512, len(whole)) == whole
+    os.truncate(tmp_path / "s.tar", 512 + len(whole) - 1)
+    with pytest.raises(DecodeError, match=f"truncated: {len(whole) - 1:,} of {len(whole):,} bytes"):
+        read_content(str(tmp_path / "s.tar"), 512, len(whole))
+
+
+def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.bmp").write_bytes(encoded(Image.new("L", (64, 64)), "BMP"))
+    decode_file(tmp_path / "a.bmp", 32)
+    monkeypatch.setattr(content, "MAX_BYTES", 4000)
+    with pytest.raises(DecodeError, match=r"too large: 5,174 bytes; at most 4,000 are read"):
+        decode_file(tmp_path / "a.bmp", 32)
 
 
 def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:

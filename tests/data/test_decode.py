@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,15 +61,29 @@ def test_broken_exif_does_not_cost_the_picture() -> None:
 
 
 @pytest.mark.parametrize("format", ["AVIF", "HEIF"])
-def test_young_formats(format: str, tmp_path: Path) -> None:
+def test_young_formats(format: str) -> None:
     clear = np.dstack([scene(), np.full((64, 64), 255, np.uint8)])
     clear[:, 32:, 3] = 0
     found = decode(encoded(Image.fromarray(clear), format, quality=95), 64, reading=Reading((0, 0, 0)))
     assert np.abs(found.pixels[:, :, :30] - scene().transpose(2, 0, 1)[:, :, :30].astype(int)).mean() < 6
     assert found.pixels[:, :, 36:].max() < 12
     assert (found.format, found.oddities) == (format, ("alpha",))
-    (tmp_path / "photo.jpg").write_bytes(encoded(Image.fromarray(scene(40, 64)), format))  # by content, not by name
-    with open(tmp_path / "photo.jpg", "rb") as file:
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("AVIF", {}),
+        ("HEIF", {}),
+        ("JPEG", {}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("WEBP", {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0"}),
+    ],
+)
+def test_sizes_by_the_header(format: str, options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "photo").write_bytes(encoded(Image.fromarray(scene(40, 64)), format, **options))
+    with open(tmp_path / "photo", "rb") as file:
         assert image_size(file) == (64, 40)
 
 
@@ -105,6 +120,18 @@ def test_alpha_lies_over_the_background(kind: str, background: tuple[int, int, i
     assert np.abs(found.pixels.transpose(1, 2, 0) - expected).max() <= 1
     assert "alpha" in found.oddities
     assert ("palette" in found.oddities) == (kind == "P")
+
+
+@pytest.mark.parametrize(("mode", "key"), [("L", 90), ("RGB", (90, 12, 200)), ("PA", (1, 0))])
+def test_a_colour_that_stands_for_nothing(mode: str, key: Any) -> None:
+    made = Image.new(mode, (16, 16), key)
+    made.paste({"L": 33, "RGB": (33, 33, 33), "PA": (0, 255)}[mode], (8, 0, 16, 16))
+    if mode == "PA":
+        made.putpalette([33, 33, 33, 90, 12, 200])
+    data = encoded(made, "TIFF") if mode == "PA" else encoded(made, "PNG", transparency=key)
+    found = decode(data, 16, reading=Reading((10, 200, 90)))
+    assert "alpha" in found.oddities
+    assert found.pixels[:, 5].T.tolist() == [[10, 200, 90]] * 8 + [[33, 33, 33]] * 8
 
 
 def test_alpha_that_its_colours_were_multiplied_with_is_alpha() -> None:
@@ -152,13 +179,13 @@ def test_other_modes(mode: str) -> None:
     assert found.oddities == ({"P": "palette", "YCbCr": "ycbcr", "LAB": "lab"}.get(mode, "gray"),)
 
 
-@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF"])
+@pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG", "TIFF", "MPO"])
 def test_of_several_frames_the_first(format: str) -> None:
     frames = [Image.new("RGB", (40, 40), colour) for colour in ((200, 30, 40), (0, 255, 0), (0, 0, 255))]
     found = decode(encoded(frames[0], format, save_all=True, append_images=frames[1:]), 40)
     assert np.abs(found.pixels[:, 20, 20].astype(int) - (200, 30, 40)).max() <= 4
     said = "first of several pages" if format == "TIFF" else "animated"
-    assert said in found.oddities
+    assert (said in found.oddities) == (format != "MPO")  # what cameras write: a photograph and its preview
     assert said not in decode(encoded(frames[0], format), 40).oddities
 
 
@@ -219,7 +246,16 @@ def test_a_jpeg_in_too_many_scans() -> None:
     data = encoded(Image.fromarray(scene()), "JPEG", progressive=True)
     scan = data[data.rfind(b"\xff\xda") : -2]
     decode(data[:-2] + 150 * scan + data[-2:], 32)
-    assert status_of(data[:-2] + 300 * scan + data[-2:]) == "too large"
+    many = data[:-2] + 300 * scan + data[-2:]
+    assert status_of(many) == "too large"
+    assert status_of(many[:2] + b"\xff\x01" + many[2:]) == "too large"  # a marker without a length hides nothing
+
+
+@pytest.mark.parametrize("place", ["in a segment", "behind the picture"])
+def test_a_phones_film_is_no_scan(place: str) -> None:
+    data, film = encoded(Image.fromarray(scene()), "JPEG"), 300 * b"\xff\xda"
+    segment = b"\xff\xef" + (2 + len(film)).to_bytes(2, "big") + film
+    decode(data + film if place == "behind the picture" else data[:2] + segment + data[2:], 32)
 
 
 def png_header(width: int, height: int) -> bytes:

@@ -7,6 +7,7 @@ import zlib
 from typing import Literal
 
 import numpy as np
+import pillow_heif
 import pytest
 from numpy.typing import NDArray
 from pictures import encoded, png, tiff
@@ -41,6 +42,12 @@ def test_a_16_bit_ramp_keeps_its_gray_levels(data: bytes) -> None:
     assert (gray(found) == expected).all()
     assert set(found.oddities) == {"gray", "16-bit"}
     assert len(np.unique(gray(found))) == 256  # Pillow's own conversion leaves 99.6% of it white
+
+
+def test_a_heic_of_more_than_eight_bits_is_not_white() -> None:
+    stream = io.BytesIO()
+    pillow_heif.from_bytes("I;16", RAMP.shape, RAMP.tobytes()).save(stream, quality=-1)  # it keeps 12 of the 16
+    assert np.abs(gray(decode(stream.getvalue(), 256)) - RAMP / 257).max() <= 1
 
 
 def test_16_bit_colours() -> None:
@@ -132,10 +139,11 @@ def test_white_is_zero_in_16_bits() -> None:
     [
         np.linspace(-3, 7, 4096, dtype=np.float32).reshape(64, 64),
         np.linspace(-2_000_000, 1_000_000, 4096).astype(np.int32).reshape(64, 64),
+        np.linspace(2_000_000_000, 2_000_000_255, 4096).astype(np.int32).reshape(64, 64),
         np.linspace(-1000, 3000, 4096).astype(np.int16).reshape(64, 64),
         np.linspace(-3e38, 3e38, 4096, dtype=np.float32).reshape(64, 64),
     ],
-    ids=["float", "int32", "int16", "widest"],
+    ids=["float", "int32", "far from 0", "int16", "widest"],
 )
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("compression", [1, 8], ids=["plain", "deflate"])
@@ -159,6 +167,8 @@ def test_nan_and_constant_floats() -> None:
     found = gray(decode(tiff(values.tobytes(), 64, 64, 32, sample_format=3), 64))
     assert found[3, 5] == found[4, 5] == 0
     assert found[63, 63] == 255
+    white_is_zero = tiff(values.tobytes(), 64, 64, 32, sample_format=3, photometric=0)
+    assert (gray(decode(white_is_zero, 64)) == 255 - found).all()
     constant = tiff(np.full((64, 64), 7, np.float32).tobytes(), 64, 64, 32, sample_format=3)
     assert (gray(decode(constant, 64)) == 0).all()
 

@@ -76,13 +76,16 @@ def test_hidden_files_loops_and_links(tmp_path: Path) -> None:
     (photos / "elsewhere").symlink_to(tmp_path / "other")
     (photos / "link.png").symlink_to(photos / "a.png")
     (photos / "dangling.png").symlink_to("nowhere")
+    (photos / "myself.png").symlink_to("myself.png")
     os.mkfifo(photos / "pipe.png")
     found = list_source(photos)
-    assert names(found) == ["a.png", "dangling.png", "elsewhere/d.png", "link.png", "pipe.png", "sub/c.png"]
-    assert {entry.text: entry.fault for entry in found if entry.fault} == {
+    faulty = {
         "dangling.png": "a link to nothing",
+        "myself.png": "Too many levels of symbolic links",
         "pipe.png": "not a regular file",
     }
+    assert names(found) == sorted(["a.png", "elsewhere/d.png", "link.png", "sub/c.png", *faulty])
+    assert {entry.text: entry.fault for entry in found if entry.fault} == faulty
 
 
 def test_deep_trees(tmp_path: Path) -> None:
@@ -122,6 +125,10 @@ def test_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(list_source(f"{tmp_path}/p/*.jpg")) == ["b.jpg"]
     assert names(list_source("q/e[1].png")) == ["e[1].png"]  # a file that is called so
     assert names(list_source("p/*.gif")) == []
+    Path("latest").symlink_to("p/x")  # comes before p, and must not take x's files with it
+    assert names(list_source("[pq]/*/*.png")) == ["p/x/c.png"]
+    assert names(list_source("[pq]/**/*.png")) == ["p/a.png", "p/x/c.png", "p/x/y/d.png", "q/e[1].png"]
+    assert names(list_source("l*/*.png")) == ["latest/c.png"]
     Path("p").rename("p [2020]")  # no range of signs, as the folder is called so
     assert names(list_source("p [2020]/*.png")) == ["a.png"]
     assert names(list_source(f"{tmp_path}/p [2020]/**/*.png")) == ["a.png", "x/c.png", "x/y/d.png"]
@@ -153,8 +160,10 @@ def test_text_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv(tmp_path: Path, column: str, delimiter: str) -> None:
     fill(tmp_path, ["a.png", "b, c.png"])
     lines = [f"id{delimiter}{column}", f"1{delimiter}a.png", f'2{delimiter}"b, c.png"', "3", ""]
-    (tmp_path / "table.csv").write_text("\n".join(lines))
-    assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
+    plain = "\n".join(lines)
+    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n"), f'\ufeff{column}\na.png\n"b, c.png"\n'):
+        (tmp_path / "table.csv").write_bytes(text.encode())  # the second and the third as spreadsheets write it
+        assert names(list_source(tmp_path / "table.csv")) == ["a.png", "b, c.png"]
 
 
 def test_spaces_and_commas_of_a_csv_that_no_program_wrote(tmp_path: Path) -> None:
@@ -185,9 +194,15 @@ def shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-        link = tarfile.TarInfo("link.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
+        for name, kind, target in (
+            ("link.jpg", tarfile.SYMTYPE, "/etc/passwd"),
+            ("one more.png", tarfile.LNKTYPE, "./1.png"),
+            ("one.bak", tarfile.LNKTYPE, "./1.png"),
+            ("lost.png", tarfile.LNKTYPE, "not here.png"),
+        ):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, target
+            tar.addfile(link)
     return path
 
 
@@ -205,10 +220,10 @@ def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
     shard(tmp_path / "s-0.tar", MEMBERS)
     fill(tmp_path, ["s-0.png", "t.png"])
     found = list_source(tmp_path)
-    inside = ["s-0.tar/../../evil.jpg", "s-0.tar//x.jpg", "s-0.tar/1.png", "s-0.tar/b/2.jpg"]
+    inside = [f"s-0.tar/{name}" for name in ("../../evil.jpg", "/x.jpg", "1.png", "b/2.jpg", "one more.png")]
     assert names(found) == ["s-0.png", *inside, "t.png"]
     assert found[1].fault == found[2].fault == "its name leaves the archive"
-    for entry, content in ((found[3], b"one"), (found[4], b"two")):
+    for entry, content in ((found[3], b"one"), (found[4], b"two"), (found[5], b"one")):
         with open(entry.path(found.root), "rb") as file:
             file.seek(entry.start)
             assert file.read(entry.size) == content
@@ -216,6 +231,20 @@ def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
         assert names(list_source(source)) == inside
     below = list_files([tmp_path], root=tmp_path.parent)
     assert below[3].path(below.root) == str(tmp_path / "s-0.tar")
+
+
+def test_a_member_with_holes_is_refused(tmp_path: Path) -> None:
+    """As `tar --sparse` stores it: a map of what is there, then only that. Read as it lies it would be another picture."""
+    member = tarfile.TarInfo("GNUSparseFile.1/a.png")
+    facts = {"major": "1", "minor": "0", "name": "a.png", "realsize": "4096"}
+    member.pax_headers = {f"GNU.sparse.{name}": value for name, value in facts.items()}
+    data = b"1\n0\n512\n".ljust(512, b"\0") + bytes(512)
+    member.size = len(data)
+    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(data))
+    for _ in range(2):  # by the archive, and by its index
+        (entry,) = list_source(tmp_path / "s.tar", cache=tmp_path / "cache")
+        assert (entry.text, entry.fault.split(":")[0]) == ("s.tar/a.png", "stored with holes (sparse)")
 
 
 def test_damaged_shards(tmp_path: Path) -> None:

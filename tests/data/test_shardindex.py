@@ -91,7 +91,7 @@ def test_a_damaged_index_is_made_again(harm, tmp_path, read):
     assert read == ["s.tar"] * 2
 
 
-@pytest.mark.parametrize("member", [("a", -1, 0), ("a", 1, -1), ("a", 10**6, 512), ("a", 1, 2**62)])
+@pytest.mark.parametrize("member", [("a", -1, 0), ("a", 1, -1), ("a", 10**6, 512), ("a", 9000, 9000), ("a", 1, 2**62)])
 def test_an_index_that_points_outside_is_not_believed(member, tmp_path, read):
     cache, path = tmp_path / "cache", tmp_path / "s.tar"
     write_tar(path, ["a.png", "b.png"])

@@ -144,6 +144,7 @@ def test_shards_lists_and_folders_give_the_same_images(tmp_path: Path) -> None:
         assert list(found.names) == [prefix + name for name in whole.names]
         assert np.array_equal(found.images, whole.images)
         assert not found.skipped
+        assert found.facts["bytes"] == whole.facts["bytes"]  # of a member its own, and not the shard to its end
 
 
 def test_the_files_as_they_were_given(tmp_path: Path) -> None:
@@ -234,3 +235,5 @@ def test_the_size_comes_from_the_images(tmp_path: Path) -> None:
     found = read_source(root, cache=tmp_path / "cache")
     assert found.images.shape == (5, 3, 256, 256)
     assert found.facts["image_size"] == 224
+    found = read_source(root, cache=tmp_path / "cache", largest=96)
+    assert (found.images.shape, found.facts["image_size"]) == ((5, 3, 96, 96), 96)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -19,7 +20,8 @@ import pytest
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import audit, sources
+from concurl.data import audit, sources, store
+from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
 from concurl.data.reading import Reading
@@ -90,12 +92,49 @@ def test_any_change_makes_a_new_pack_in_place_of_the_old(photos: Path, change: C
     assert len(list((photos.parent / "cache").glob("*.npy"))) == 1
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_a_file_that_the_disk_gives_again_is_read_again(
+    photos: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """chmod, and a network disk that is back, change neither length nor time."""
+    usual = os.open
+
+    def refuse(path: Any, *arguments: Any) -> int:
+        if str(path).endswith("03.png"):
+            raise OSError(code, os.strerror(code))
+        return usual(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        found = read(photos)
+        assert ("03.png", os.strerror(code)) in [(skip.path, skip.reason) for skip in found.skipped]
+        assert read(photos).facts["pack_reused"]
+    found = read(photos)
+    assert "03.png" in found.names
+    assert read(photos).facts == found.facts | {"pack_reused": True}
+
+
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     readings = Reading((0, 0, 0)), Reading(depth=12)
     sets = [read(photos), read(photos, size=48), *(read(photos, reading=reading) for reading in readings)]
     assert not any(found.facts["pack_reused"] for found in sets)
     assert read(photos).facts["pack_reused"]
     assert read(photos, size=48).facts["pack_reused"]
+
+
+def test_a_pattern_has_a_pack_for_each_folder_it_is_used_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, level in (("dark", 10), ("light", 200)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.bmp").write_bytes(encoded(Image.new("L", (32, 32), level), "BMP"))
+        os.utime(tmp_path / name / "a.bmp", ns=(1, 1))
+        monkeypatch.chdir(tmp_path / name)
+        assert (read_source("*.bmp", 32, cache=tmp_path / "cache", workers=0).images == level).all()
+
+
+def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(photos)
+    monkeypatch.setattr(store, "VERSION", store.VERSION + 1)
+    assert not read(photos).facts["pack_reused"]
 
 
 def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +178,9 @@ def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
             found = read(photos)
             assert not found.facts["pack_reused"]
             assert np.array_equal(found.images, first)
+    rows = pack.with_suffix(".jsonl").read_bytes()
+    pack.with_suffix(".jsonl").write_bytes(b"".join(rows.splitlines(keepends=True)[:-1]))  # cut between two lines
+    assert not read(photos).facts["pack_reused"]
     pack.unlink()
     assert not read(photos).facts["pack_reused"]
     pack.with_suffix(".jsonl").unlink()
@@ -213,6 +255,40 @@ def test_two_processes_pack_once(photos: Path) -> None:
     assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
 
 
+@pytest.mark.parametrize("moment", [(sources, "open_pack"), (np.lib.format, "open_memmap")])
+def test_names_and_pixels_are_of_one_packing(
+    photos: Path, moment: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process packs the folder anew, just before or after the pixels are opened."""
+    read(photos)
+    place, name = moment
+    usual = getattr(place, name)
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        early = usual(*arguments, **options) if name == "open_pack" else None
+        rename(photos)
+        read(photos)
+        return early or usual(*arguments, **options)
+
+    monkeypatch.setattr(place, name, overtaken)
+    found = read(photos)
+    assert len(found) >= 19
+    for image, path in zip(found.images, found.names, strict=True):
+        seed = 3 if path == "zz.png" else int(path.removesuffix(".png"))
+        assert np.array_equal(image, decode_picture(Image.fromarray(scene(seed=seed)), 32))
+
+
+def test_without_locks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network disks."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert len(read(photos)) == 20
+
+
 def test_a_full_disk(photos: Path) -> None:
     """At any point of the writing: exit code 74, the message names path and bytes, and nothing is left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -250,3 +326,8 @@ def test_the_default_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(photos.parent / "xdg"))
     found = read_source(photos, 32, workers=0)
     assert Path(found.facts["pack"]).parent == photos.parent / "xdg" / "concurl"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)  # nobody whom the machine knows
+    with pytest.raises(UserError, match=r"no home folder .* set XDG_CACHE_HOME"):
+        read_source(photos, 32, workers=0)

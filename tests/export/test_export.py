@@ -6,9 +6,11 @@ import errno
 import hashlib
 import json
 import os
+import resource
 import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ import torch
 from PIL import Image
 
 from concurl.cli import main
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
+from concurl.export import program
 from concurl.export.folders import export_folders
 
 
@@ -85,6 +88,24 @@ def test_what_a_list_names_elsewhere_is_exported_as_well(run: Path, of_list: Pat
     assert content(tmp_path / "sorted") == content(tmp_path / "wanted") != {}
 
 
+@pytest.mark.parametrize("how", ["symlink", "hardlink", "copy"])
+def test_links_and_names_that_are_no_text_are_exported(run: Path, how: str, tmp_path: Path) -> None:
+    """Pictures that are themselves links, each relative to its folder, and called in bytes that are no UTF-8."""
+    other, links = tmp_path / "of links", tmp_path / "links"
+    shutil.copytree(run, other)
+    facts = json.loads((run / "run.json").read_text())
+    photos = Path(facts["root"])
+    (other / "run.json").write_text(json.dumps(facts | {"root": str(links)}))
+    rows = (run / "assignments.csv").read_bytes().replace(b".png", b"\xff.png")
+    (other / "assignments.csv").write_bytes(rows)
+    for photo in photos.rglob("*.png"):
+        link = links / photo.relative_to(photos).with_name(photo.stem + os.fsdecode(b"\xff.png"))
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(photo, link.parent))
+    export_folders(other, tmp_path / "out", how=how)
+    assert sorted(content(tmp_path / "out").values()) == sorted(content(photos).values())
+
+
 def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     shutil.copytree(run, packed)
@@ -109,6 +130,18 @@ def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_full_disk_leaves_no_half_picture(run: Path, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(RunError, match="no space left to write") as caught:
+            export_folders(run, tmp_path / "out", how="copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.exit_code == 74
+    assert content(tmp_path / "out") == {}
+
+
 def test_a_link_across_disks_leaves_the_folder_for_the_next_try(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,12 +164,21 @@ def test_the_exported_program_labels_as_the_model_does(
     captured = capsys.readouterr()
     assert "same labels" in captured.out
     assert "Warning" not in captured.err
-    program = torch.export.load(file).module()
+    loaded = torch.export.load(file).module()
     photos = sorted((run.parent / "photos").rglob("*.png"), key=lambda p: str(p).encode())
     pixels = np.stack([np.asarray(Image.open(p)).transpose(2, 0, 1) for p in photos])
-    labels, q, z = program(torch.from_numpy(pixels))
+    labels, q, z = loaded(torch.from_numpy(pixels))
     wanted = [int(line.split(",")[1]) for line in (run / "assignments.csv").read_text().splitlines()[1:]]
     assert labels.tolist() == wanted
     assert q.shape == (20, 3)
     np.testing.assert_allclose(z.numpy(), np.load(run / "embeddings.npy"), atol=1e-5)
-    assert program(torch.from_numpy(pixels[:1]))[0].tolist() == wanted[:1]
+    assert loaded(torch.from_numpy(pixels[:1]))[0].tolist() == wanted[:1]
+
+
+def test_a_program_that_labels_otherwise_is_not_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "assign", lambda _, images: SimpleNamespace(labels=np.full(len(images), -1)))
+    assert main(["export", str(run), "--model", "-o", str(tmp_path / "model.pt2")]) == 1
+    assert "labels 20 of 20 images differently" in capsys.readouterr().err
+    assert not (tmp_path / "model.pt2").exists()

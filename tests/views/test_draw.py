@@ -34,12 +34,15 @@ def test_crops_are_distributed_as_kornias(height, width, crop_min):
     corners = generator((N, 3, height, width))["src"]  # (N, 4, 2), x before y
     left_, top_ = corners[:, 0].T
     columns_, rows_ = (corners[:, 2] - corners[:, 0] + 1).T
+    across, across_ = left / (width - columns + 1), left_ / (width - columns_ + 1)
+    down, down_ = top / (height - rows + 1), top_ / (height - rows_ + 1)
     pairs = {
         "area": (rows * columns, rows_ * columns_),
         "ratio": (columns / rows, columns_ / rows_),
         "top": (top, top_),
         "left": (left, left_),
-        "free columns left of the crop": (left / (width - columns + 1), left_ / (width - columns_ + 1)),
+        "free columns left of the crop": (across, across_),
+        "away from the diagonal": (across - down, across_ - down_),
     }
     for name, (ours, theirs) in pairs.items():
         assert stats.ks_2samp(ours.numpy(), theirs.numpy()).pvalue > 1e-3, name
@@ -99,6 +102,18 @@ def test_without_affine_parts_a_warp_is_the_crop():
     warped = augment.warp(x, theta, 48, "border")
     cropped = draw._move(x, spec, u)
     torch.testing.assert_close(warped[:, 3:-3, :, 3:-3], cropped[:, 3:-3, :, 3:-3], atol=1e-4, rtol=0)
+
+
+def test_beyond_the_image_lies_what_the_spec_says():
+    x, u = augment.from_uint8(noise(4, 8)), rolls(4)
+    moved = {}
+    for padding in ("border", "reflection"):
+        spec = ViewSpec(8, shift=0.4, padding=padding)
+        box, flip = draw.crop_box(spec, u, 8, 8), u[:, draw.FLIP] < 0
+        theta = draw.affine_map(spec, u, box, flip, flip, 8, 8)
+        moved[padding] = draw._move(x, spec, u)
+        assert torch.equal(moved[padding], augment.warp(x, theta, 8, padding))
+    assert ((moved["border"] - moved["reflection"]).abs().amax((1, 2, 3)) > 0.05).all()
 
 
 def test_quarter_turns_leave_the_pixels_whole():

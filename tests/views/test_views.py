@@ -125,6 +125,8 @@ def test_autocast_does_not_coarsen_the_pixels():
         (70, 48, 32, (46, 32)),
         (300, 400, 224, (256, 341)),  # above 128 px: 256 / 224 of the side
         (256, 256, 224, (256, 256)),
+        (183, 183, 160, (183, 183)),
+        (128, 128, 128, (128, 128)),
     ],
 )
 def test_evaluation_is_resize_and_centre_crop(height, width, size, resized):

@@ -27,7 +27,7 @@ from concurl.data.header import failure, open_image
 from concurl.data.reading import OWN, Colour, Reading
 from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
-VERSION = 4  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 5  # raise it when the same file would give other pixels: packed copies are then made anew
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -87,7 +87,7 @@ def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDA
     try:
         if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
             image = mended(image, image.fp)
-        depth = _depth(image) if isinstance(image, ImageFile) else 16 if image.mode.startswith("I;16") else 8
+        depth = _depth(image)
         return _shown(image, _scale(depth, _used(image, depth), reading), size, reading.background)
     except DecodeError:
         raise
@@ -151,12 +151,13 @@ def _has_alpha(image: Image.Image) -> bool:
     return keyed or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
 
 
-def _depth(image: ImageFile) -> int:
+def _depth(image: Image.Image) -> int:
     """Bits per sample as the file declares them."""
     tags = getattr(image, "tag_v2", None)
     if tags is not None:
         return int(np.max(tags.get(SAMPLE_BITS, 1)))
-    return 16 if image.format == "PNG" and image.tile and "16" in str(image.tile[0].args) else 8
+    tiles = getattr(image, "tile", ()) if image.format == "PNG" else ()  # none are left once the pixels are loaded
+    return 16 if image.mode.startswith("I;16") or (tiles and "16" in str(tiles[0].args)) else 8
 
 
 def _used(image: Image.Image, depth: int) -> int:
@@ -200,16 +201,15 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
 
 
 def _stretched(image: Image.Image) -> Image.Image:
-    values = np.array(image, np.float32)
+    values = np.array(image, np.float64)  # in which whole numbers of 32 bits stay apart
     finite = np.isfinite(values)
     low = float(values.min(where=finite, initial=np.inf))
     high = float(values.max(where=finite, initial=-np.inf))
     if not low < high:
         return Image.new("L", image.size)
     values[~finite] = low
-    # Scaled before it is shifted, as the difference of two float32 may be no float32.
-    values *= np.float32(255 / (high - low))
-    values -= np.float32(255 / (high - low) * low)
+    values -= low
+    values *= 255 / (high - low)
     flat = np.round(values, out=values).clip(0, 255, out=values).astype(np.uint8)
     return Image.fromarray(255 - flat if _white_is_zero(image) else flat)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from concurl.data.entry import Entry, find_entry
@@ -18,9 +18,13 @@ def inode(path: str | bytes | os.PathLike[str]) -> Inode:
 
 
 def walk(
-    root: bytes, *, depth: int | None = None, exclude: Collection[Inode] = (), cache: Path | None = None
+    root: bytes,
+    *,
+    enter: Callable[[bytes], bool] = lambda _: True,
+    exclude: Collection[Inode] = (),
+    cache: Path | None = None,
 ) -> Iterator[Entry]:
-    """All files below, by the bytes of their names, down to `depth` folders; shards give their members.
+    """All files below, by the bytes of their names, in the folders that `enter` lets in; shards give their members.
 
     Hidden files and folders (.DS_Store, .thumbnails) are left out. Links are followed, but no folder is
     entered twice, so a loop of links ends. cache: see `list_members`.
@@ -35,7 +39,7 @@ def walk(
             yield find_entry(root, name)
         elif is_shard(name[:-1]) and not os.path.isdir(os.path.join(root, name)):
             yield from list_members(root, name[:-1], cache)
-        elif depth is None or len(stack) < depth:
+        elif enter(name[:-1]):
             try:
                 if (folder := inode(os.path.join(root, name))) not in seen:
                     seen.add(folder)
@@ -50,6 +54,13 @@ def _sorted_names(root: bytes, folder: bytes) -> list[bytes]:
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
             if not entry.name.startswith(b"."):
-                slash = b"/" if is_shard(entry.name) or entry.is_dir() else b""
+                slash = b"/" if is_shard(entry.name) or _is_folder(entry) else b""
                 names.append(folder + entry.name + slash)
     return sorted(names)
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to where nobody may look: its own row says so, and its neighbours are read
+        return False

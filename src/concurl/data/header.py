@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from typing import IO
 
 from PIL import Image
@@ -16,6 +17,8 @@ MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal 
 MIN_SIDE = 8
 MAX_SCANS = 200  # of a progressive JPEG; cameras and optimisers write some ten, and each costs a pass over all pixels
 
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # of a segment, none of which coded data can hold
+
 
 def open_image(data: bytes, format: str) -> ImageFile:
     """The image, its size checked and no pixel decoded yet. Raises DecodeError, and nothing else."""
@@ -27,8 +30,8 @@ def open_image(data: bytes, format: str) -> ImageFile:
         raise DecodeError("truncated", f"{len(data):,} bytes, fewer than its boxes take")
     if format == "HEIF":
         _learn_heif()
-    if format == "JPEG" and (scans := data.count(b"\xff\xda")) > MAX_SCANS:  # coded data cannot hold these two bytes
-        raise DecodeError("too large", f"a JPEG in {scans:,} scans; at most {MAX_SCANS} are decoded")
+    if format == "JPEG" and _scans(data) > MAX_SCANS:
+        raise DecodeError("too large", f"a JPEG in more than {MAX_SCANS} scans")
     stream = _Stream(data)
     try:
         image = Image.open(stream, formats=[format])
@@ -90,6 +93,18 @@ def _check_size(width: int, height: int) -> None:
         raise DecodeError("too large", f"{width} x {height}: more than {MAX_PIXELS:,} pixels")
     if min(width, height) < MIN_SIDE:
         raise DecodeError("too small", f"{width} x {height}: a side has fewer than {MIN_SIDE} pixels")
+
+
+def _scans(data: bytes) -> int:
+    """How often a JPEG goes over its pixels, counted up to once too often.
+
+    Only between its segments and up to its end: a preview, or the film that phones put behind a photograph, holds any bytes.
+    """
+    scans, place = 0, 2
+    while scans <= MAX_SCANS and (marker := _MARKER.search(data, place)) and marker[1] != b"\xd9":
+        scans += marker[1] == b"\xda"
+        place = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
+    return scans
 
 
 def _boxes_end(data: bytes) -> int:

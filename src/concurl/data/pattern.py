@@ -46,8 +46,11 @@ def find_matches(
     root: bytes, wanted: list[str], exclude: Collection[Inode], cache: Path | None = None
 ) -> Iterator[Entry]:
     """The files that match; of a shard that does, all members."""
-    depth = None if "**" in wanted else len(wanted)
-    for entry in walk(root, depth=depth, exclude=exclude, cache=cache):
+
+    def enter(folder: bytes) -> bool:  # no other: through a link there a folder would be entered by the wrong name
+        return _leads_to(os.fsdecode(folder).split("/"), wanted)
+
+    for entry in walk(root, enter=enter, exclude=exclude, cache=cache):
         if _matches(os.fsdecode(entry.name[: entry.shard or None]).split("/"), wanted):
             yield entry
 
@@ -58,3 +61,10 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
     if wanted[0] == "**":
         return any(_matches(parts[i:], wanted[1:]) for i in range(len(parts)))
     return fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
+
+
+def _leads_to(parts: list[str], wanted: list[str]) -> bool:
+    """Can what lies in this folder match?"""
+    if not parts or wanted[0] == "**":
+        return True
+    return len(wanted) > 1 and fnmatch.fnmatchcase(parts[0], wanted[0]) and _leads_to(parts[1:], wanted[1:])

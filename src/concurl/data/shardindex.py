@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from concurl.data.entry import Entry
 
-_LAYOUT = 1
+_LAYOUT = 2  # raise it when other members are found
 
 
 class Member(NamedTuple):

@@ -53,9 +53,13 @@ def read_members(path: Path) -> tuple[list[Member], str]:
         with tarfile.open(path, "r:", errors="surrogateescape") as tar:
             for member in tar:
                 tar.members = []  # type: ignore[attr-defined]  # or it remembers all of them
-                name = os.fsencode(member.name).removeprefix(b"./")
-                if member.isreg() and name.lower().endswith(IMAGE_SUFFIXES):
+                name, link = (os.fsencode(path).removeprefix(b"./") for path in (member.name, member.linkname))
+                if not name.lower().endswith(IMAGE_SUFFIXES):
+                    continue
+                if member.isreg():
                     members[name] = Member(name, member.size, member.offset_data, member.sparse is not None)
+                elif member.islnk() and link in members:  # tar keeps a file of several names once
+                    members[name] = members[link]._replace(name=name)
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         fault = f"a damaged archive: {' '.join(str(error).split())}"
     return [members[name] for name in sorted(members)], fault

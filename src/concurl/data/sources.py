@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,7 @@ from PIL import Image
 from concurl.counted import counted
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
 from concurl.data.audit import Progress, Row, Summary, inspect
+from concurl.data.content import DecodeError, read_content
 from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
@@ -25,8 +28,10 @@ from concurl.data.reading import OWN, Reading
 from concurl.data.sizes import SIZES, likely_images, measure_sizes
 from concurl.data.sizes import choose_size as choose_size
 from concurl.data.sizes import stored_size as stored_size
-from concurl.data.store import Pack, default_folder, find_slot, locked, open_pack, write_pack
+from concurl.data.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
+
+_DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}
 
 if TYPE_CHECKING:
     import torch
@@ -123,10 +128,10 @@ def _read(
     # Who installs the package for HEIC later finds those pictures, and not a pack without them.
     more["heic"] = find_spec("pillow_heif") is not None
     slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)
-    if (pack := open_pack(slot)) is not None:
+    if (pack := _kept(slot, listing)) is not None:
         return _image_set(pack, listing, size, reused=True)
     with locked(slot):
-        if (pack := open_pack(slot)) is not None:  # another process made it while this one waited
+        if (pack := _kept(slot, listing)) is not None:  # another process made it while this one waited
             return _image_set(pack, listing, size, reused=True)
         results = inspect(
             listing,
@@ -140,6 +145,19 @@ def _read(
         if (pack := open_pack(slot)) is None:
             raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
         return _image_set(pack, listing, size, reused=False)
+
+
+def _kept(slot: Slot, listing: Listing) -> Pack | None:
+    """The pack, unless a file can be read that could not be then: chmod and a mount that is back leave its length and time."""
+    pack = open_pack(slot)
+    if pack is None or pack.text.find(b'"unreadable"') < 0:
+        return pack
+    for row, entry in zip(pack.rows(), listing, strict=True):
+        if row["reason"] in _DISK_FAULTS and not entry.fault:
+            with suppress(DecodeError):
+                read_content(entry.path(listing.root), entry.start, entry.size if entry.shard else None)
+                return None
+    return pack
 
 
 def _records(

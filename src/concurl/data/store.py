@@ -7,18 +7,19 @@ jsonl comes last and ends with that number, so an interrupted packing leaves not
 The key sees each file's name, length and time of last change (in nanoseconds), the side, how it is
 read and the version of the decoder. It does not see contents: those are hashed while packing and kept
 in the rows, but to hash them again would be to read everything again. So a file that is overwritten with as
-many bytes and has its old time set back goes unnoticed; any other change makes a new pack, in place of the
-old one.
+many bytes and has its old time set back, or exchanges its name with one of its length and time, goes unnoticed;
+any other change makes a new pack, in place of the old one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from concurl.data.aside import cannot_write, disk_full, written_aside
 from concurl.data.decode import VERSION
 from concurl.data.listing import Listing
+from concurl.errors import UserError
 
 # Nobody named this folder on the command line, so an option is no remedy.
 _REMEDY = "set XDG_CACHE_HOME to a folder for the cache that can be written to"
@@ -57,20 +59,24 @@ class Pack:
     """A finished packing."""
 
     images: NDArray[np.uint8]  # (N, 3, side, side), memory-mapped, read-only
+    text: mmap.mmap  # of the rows, which go with these images also when another process has packed in the meantime
     slot: Slot
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One for each file, in order; the images are those of the rows whose status is ok."""
-        with open(self.slot.rows, "rb") as file:
-            next(file)
-            line = next(file)
-            for following in file:
-                yield json.loads(line)
-                line = following
+        self.text.seek(0)
+        self.text.readline()
+        line = self.text.readline()
+        while following := self.text.readline():
+            yield json.loads(line)
+            line = following
 
 
 def default_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "concurl"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "concurl"
+    except RuntimeError:  # a user whom the machine does not know, as in a container
+        raise UserError(f"there is no home folder to keep packed images in; {_REMEDY}") from None
 
 
 def find_slot(folder: Path, listing: Listing, **settings: Any) -> Slot:
@@ -89,15 +95,16 @@ def open_pack(slot: Slot) -> Pack | None:
     """The pack, if it is there, whole, and of these very files."""
     try:
         with open(slot.rows, "rb") as file:
-            first = file.readline()
-            file.seek(-len(_last_line(0)), os.SEEK_END)
-            last = file.read()
-        images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
+            text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
+            # Rows go before their pixels do: while these are still there, those are theirs.
+            replaced = not os.path.samestat(os.fstat(file.fileno()), os.stat(slot.rows))
     except (OSError, ValueError, EOFError, RecursionError, MemoryError):
         return None
-    if first != _line({"key": slot.key}) or last != _last_line(len(images)):
+    first, last = _line({"key": slot.key}), _last_line(len(images))
+    if replaced or text[: len(first)] != first or text[-len(last) :] != last:
         return None
-    return Pack(images, slot)
+    return Pack(images, text, slot)
 
 
 def write_pack(
@@ -136,7 +143,8 @@ def locked(slot: Slot) -> Iterator[None]:
         if os.name == "posix":
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
