@@ -32,6 +32,7 @@ def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photo
         (["--epochs", "many"], "many"),
         (["--epochs", "0"], "epochs=0"),
         (["--tau", "0"], "tau=0"),
+        (["--alpha", "inf"], "alpha=inf"),
         (["--encoder", "vit"], "resnet18"),
         (["--device", "tpu"], "tpu"),
         (["--projection-dim", "9"], "projection_dim=9"),
