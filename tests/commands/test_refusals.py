@@ -173,6 +173,10 @@ WRONG = [
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),
     ("photos -o x --recipe", "unknown recipe ''"),
+    ("photos -o x --recipe digits --recipe=modren", "unknown recipe 'modren'"),
+    ("-- photos -o x", "-o comes behind --, where only paths are taken"),
+    ("photos -o x --sobel=true", "--sobel takes no value; leave out 'true'"),
+    ("photos -o x --quiet=1", "--quiet takes no value; leave out '1'"),
 ]
 
 
