@@ -269,17 +269,9 @@ def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -
         (np.zeros((9, 8, 8), dtype=np.int32), "int32"),
         (np.zeros((9, 8, 8, 7), dtype=np.uint8), "shape"),
         (np.zeros((0, 8, 8), dtype=np.uint8), "no images"),
-        (np.zeros((9, 8, 8), dtype=object), "an array of object"),
-        (np.ma.masked_less(np.eye(8)[None], 1), "X.filled(0)"),
-        (torch.eye(8)[None].to_sparse(), "a dense one"),
-        (torch.zeros(9, 8, 8, device="meta"), "a dense one"),
-        (torch.utils.data.TensorDataset(torch.zeros(9, 8, 8)), "a list of tuple"),
-        (nn.Identity(), "Identity given as images"),
-        ("", "'' given as images"),
-        ({"path": ["a.png"]}, "dict given as images"),
     ],
 )
-def test_wrong_arrays_are_named(wrong: Any, says: str) -> None:
+def test_wrong_arrays_are_named(wrong: np.ndarray, says: str) -> None:
     with pytest.raises(UserError) as error:
         ConCURL(2, recipe="digits", options=OPTIONS).fit(wrong)
     assert says.lower() in str(error.value).lower()

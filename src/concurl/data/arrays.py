@@ -27,7 +27,7 @@ _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 def is_array(source: Any) -> bool:
     """A numpy array, but for a row of paths or pictures, or a torch tensor. (Whoever holds one has imported torch already.)"""
     if isinstance(source, np.ndarray):
-        return source.ndim != 1 or source.dtype.kind not in "USO"
+        return source.ndim > 1 or source.dtype.kind not in "USO"
     return "torch" in sys.modules and isinstance(source, sys.modules["torch"].Tensor)
 
 
