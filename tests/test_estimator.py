@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
+import concurl
 from concurl import ConCURL, Config
 from concurl.errors import UserError
 from concurl.recipes import recipe
@@ -161,6 +164,72 @@ def test_the_global_generator_neither_matters_nor_moves(images: np.ndarray) -> N
     np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
 
 
+@contextmanager
+def default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [default_dtype(), torch.device("meta"), torch.inference_mode(), torch.no_grad(), torch.autocast("cpu")],
+    ids=["float64", "meta", "inference", "no_grad", "autocast"],
+)
+def test_what_the_caller_does_with_torch_is_the_caller_s(
+    fitted: ConCURL, images: np.ndarray, tmp_path: Path, around: AbstractContextManager[None]
+) -> None:
+    with around:
+        before = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
+        again = clone(fitted).fit(images)
+        fitted.save(tmp_path / "model")
+        labels = [fitted.predict(images), ConCURL.load(tmp_path / "model").predict(images)]
+        assert (torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()) == before
+    np.testing.assert_array_equal(again.embeddings_, fitted.embeddings_)
+    np.testing.assert_array_equal(labels, [fitted.labels_] * 2)
+
+
+def test_torch_s_own_settings_are_as_they_were(
+    fitted: ConCURL, images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settings() -> list[object]:
+        cudnn = torch.backends.cudnn
+        return [torch.get_num_threads(), torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark]
+
+    def as_for_a_gpu() -> int:  # what `Arithmetic.of` sets there, and one core
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = not tf32, True
+        return 1
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    threads, tf32 = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    monkeypatch.setattr("concurl.training.device.usable_cores", as_for_a_gpu)
+    torch.set_num_threads(2)
+    try:
+        before = settings()
+        fitted.save(tmp_path / "model")
+        for work in (
+            lambda: ConCURL(3, recipe="digits", options=OPTIONS).fit(images),
+            lambda: fitted.predict(images),
+            lambda: ConCURL.load(tmp_path / "model"),
+        ):
+            work()
+            assert settings() == before
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_threads_do_not_meddle_with_each_other(fitted: ConCURL, images: np.ndarray) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        several = list(threads.map(lambda _: clone(fitted).fit(images), range(6)))
+        labels = list(threads.map(lambda _: several[0].predict(images), range(24)))
+    for other in several:
+        np.testing.assert_array_equal(other.embeddings_, fitted.embeddings_)
+    np.testing.assert_array_equal(labels, [fitted.labels_] * 24)
+
+
 class MeanColour(nn.Module):
     num_features = 12
 
@@ -183,8 +252,13 @@ def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -
     model = ConCURL(4, recipe="digits", options=OPTIONS, encoder=MeanColour(), views=views).fit(images)
     assert seen[0] == (torch.uint8, 64)
     model.save(tmp_path / "model")
-    again = ConCURL.load(tmp_path / "model", encoder=MeanColour())
+    given = MeanColour()
+    before = given.conv.weight.clone()
+    again = ConCURL.load(tmp_path / "model", encoder=given, device=torch.device("cpu"))
     np.testing.assert_array_equal(again.predict(images), model.labels_)
+    assert torch.equal(given.conv.weight, before)  # a clone starts from it
+    with pytest.raises(UserError, match=re.escape("given to ConCURL.load(..., encoder=...)")):
+        ConCURL.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -206,6 +280,9 @@ def test_wrong_arrays_are_named(wrong: np.ndarray, says: str) -> None:
 
 
 def test_unknown_options_and_recipes() -> None:
+    for options in (["epochs"], "epochs=1", {1: 2}):
+        with pytest.raises(UserError, match="a dict by names is needed"):
+            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="did you mean epochs"):
         ConCURL(2, options={"epoch": 1}).fit(np.zeros((9, 8, 8), dtype=np.uint8))
     with pytest.raises(UserError, match="did you mean digits"):
@@ -274,7 +351,10 @@ def test_a_loaded_model_knows_how_it_was_trained(images: np.ndarray, tmp_path: P
     assert clone(again).set_params(n_clusters=5).fit(images[:150]).cluster_centers_.shape[0] == 5
 
 
-@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit)],
+)
 def test_an_interruption_is_no_error_to_be_caught(
     images: np.ndarray, number: signal.Signals, ends: type[BaseException]
 ) -> None:
@@ -282,10 +362,12 @@ def test_an_interruption_is_no_error_to_be_caught(
         os.kill(os.getpid(), number)
         return batch / 255, batch / 255
 
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("the tests are run under nohup")
     before = signal.getsignal(number)
     with pytest.raises(ends) as caught:
         ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
-    assert ends is KeyboardInterrupt or caught.value.code == 143  # type: ignore[attr-defined]
+    assert ends is KeyboardInterrupt or caught.value.code == 128 + number  # type: ignore[attr-defined]
     assert signal.getsignal(number) is before
 
 
@@ -312,13 +394,54 @@ def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
         assert "text/html" not in fitted._repr_mimebundle_()
 
 
+class Maps(MeanColour):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)
+
+
+class Pair(MeanColour):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return x, x
+
+
 @pytest.mark.parametrize(
     ("encoder", "says"),
-    [("resnet18", "by name is options={'encoder': 'resnet18'}"), (nn.Identity(), "Identity: it needs num_features")],
+    [
+        ("resnet18", "by name is options={'encoder': 'resnet18'}"),
+        (nn.Identity(), "Identity: it needs num_features"),
+        (MeanColour, "MeanColour: an nn.Module is needed"),
+        (Maps(), "a tensor of shape (2, 12, 10, 10); by its num_features it should be (2, 12)"),
+        (Pair(), "gives tuple; by its num_features it should be (2, 12)"),
+        (MeanColour().double(), "fails on images of shape (2, 3, 12, 12): "),
+    ],
 )
 def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object, says: str) -> None:
     with pytest.raises(UserError, match=re.escape(says)):
-        ConCURL(3, encoder=encoder).fit(images)  # type: ignore[arg-type]
+        ConCURL(3, recipe="digits", options=OPTIONS, encoder=encoder).fit(images)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("views", "says"),
+    [
+        ("natural", "views='natural': a callable"),
+        (lambda batch, ids, step: (batch, batch), "views() must give floats"),
+        (lambda batch, ids, step: (batch[1:] / 255, batch[1:] / 255), "64 images for a batch of 64"),
+    ],
+)
+def test_what_makes_no_views_is_told_so(images: np.ndarray, views: Any, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
+
+
+def test_a_word_too_many_is_not_passed_over(images: np.ndarray) -> None:
+    with pytest.raises(TypeError, match="sample_weight"):
+        ConCURL(3).fit_predict(images, sample_weight=np.ones(300))  # type: ignore[call-arg]
+
+
+def test_a_notebook_offers_the_public_names() -> None:
+    script = "import concurl, sys; assert set(concurl.__all__) <= set(dir(concurl)); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert concurl.ConCURL is ConCURL
 
 
 def test_verbose_is_seen(tmp_path: Path) -> None:

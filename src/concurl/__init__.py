@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from concurl.estimator import ConCURL
 
 
+def __dir__() -> list[str]:
+    """What a notebook offers after `concurl.`, though it is not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the public names on first use, so that `concurl --help` does not wait for torch."""
     if name == "ConCURL":

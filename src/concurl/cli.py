@@ -7,7 +7,9 @@ import importlib
 import io
 import os
 import select
+import signal
 import sys
+from contextlib import suppress
 
 from concurl import __version__
 from concurl.errors import RunError, UserError, call, one_line
@@ -50,32 +52,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run a verb.
 
     The exit code is 0; 2 for wrong use; 1 where the run cannot go on (diverged, out of memory, --strict); 74 for a
-    full or failing disk; 130 or 143 for SIGINT or SIGTERM; 141 where nobody reads the output any more.
+    full or failing disk; 129, 130 or 143 for SIGHUP, SIGINT or SIGTERM; 141 where nobody reads the output any more.
     """
     arguments = sys.argv[1:] if argv is None else argv
+    # Python has none where a service starts it with closed ones; and the next file to be opened would get its number.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: the last word on a day's work names a folder
-    if arguments[:1] == ["help"] and arguments[1:2]:
-        arguments = [arguments[1], "--help"]
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(OVERVIEW)
-        return 0 if arguments else 2
-    if arguments[0] in ("-V", "--version"):
-        print(f"concurl {__version__}")
-        return 0
-    verb, rest = arguments[0], arguments[1:]
     try:
-        if verb not in VERBS:
-            raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
         with termination_as_exception():
-            code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
+            code = _run(arguments)
             sys.stdout.flush()
             return code
     except UserError as error:
-        print(f"concurl: {one_line(error)}", file=sys.stderr)
+        _say(error)
         return 2
     except RunError as error:
-        print(f"concurl: {one_line(error)}", file=sys.stderr)
+        _say(error)
         return error.exit_code
     except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
         if isinstance(error, BrokenPipeError) and _unread():
@@ -83,11 +76,32 @@ def main(argv: list[str] | None = None) -> int:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         denied = isinstance(error, PermissionError)
         hint = "; see who may read and write it" if denied else ""
-        print(f"concurl: {one_line(where)}{one_line(error.strerror or error)}{hint}", file=sys.stderr)
+        _say(f"{where}{error.strerror or error}{hint}")
         return 2 if denied else 74
     except KeyboardInterrupt as stop:
-        print("concurl: stopped", file=sys.stderr)
-        return 143 if isinstance(stop, Terminated) else 130
+        _say("stopped")
+        return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and arguments[1:2]:
+        arguments = [arguments[1], "--help"]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(OVERVIEW)
+        return 0 if arguments else 2
+    verb, rest = arguments[0], arguments[1:]
+    if verb in ("-V", "--version"):
+        print(f"concurl {__version__}")
+        return 0
+    if verb not in VERBS:
+        raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
+    code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
+    return code
+
+
+def _say(words: object) -> None:
+    with suppress(OSError):  # the terminal may be gone: the exit code still says what happened
+        print(f"concurl: {one_line(words)}", file=sys.stderr)
 
 
 def _unread() -> bool:

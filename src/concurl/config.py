@@ -211,9 +211,9 @@ class Config:
 # name: (smallest, largest), both allowed; None is always allowed where the type admits it
 _RANGES: dict[str, tuple[float, float]] = {
     "n_clusters": (2, 1_000_000),
-    "alpha": (0, math.inf),
-    "beta": (0, math.inf),
-    "gamma": (0, math.inf),
+    "alpha": (0, 1_000_000),
+    "beta": (0, 1_000_000),
+    "gamma": (0, 1_000_000),
     "n_transforms": (1, 100_000),
     "projection_dim": (1, 65_536),
     "tau": (1e-4, 100),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state, estimator_html_repr
@@ -25,10 +26,12 @@ from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
 from concurl.data.reading import Reading
 from concurl.errors import UserError
+from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
 from concurl.progress import stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
+from concurl.training.device import Arithmetic, torch_of_its_own
 from concurl.training.interrupt import Interrupted
 
 log = logging.getLogger("concurl")
@@ -97,10 +100,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
-        with _heard() if self.verbose else nullcontext():
+        with _heard() if self.verbose else nullcontext(), torch_of_its_own():
             config = self._config()
-            if self.encoder is not None and not hasattr(self.encoder, "num_features"):
-                raise UserError(_no_encoder(self.encoder))
+            _check_given(self.encoder, self.views)
             progress = stages() if self.verbose else None
             largest = run.largest_size(config)
             images = open_source(
@@ -110,10 +112,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             run.tell(chosen)
             # a parameter stays as it was given: a second fit starts where the first did
             encoder = copy.deepcopy(self.encoder)
+            if encoder is not None:
+                assert config.image_size is not None
+                check_encoder(encoder, config.image_size, 2 if config.sobel else 3)
             try:
                 result = run.fit(images, config, encoder=encoder, views=self.views)
             except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end
-                raise (SystemExit(143) if stop.exit_code == 143 else KeyboardInterrupt(str(stop))) from None
+                raise (KeyboardInterrupt(str(stop)) if stop.exit_code == 130 else SystemExit(stop.exit_code)) from None
         found = result.assignment
         self._take(result.trained, found, slice(None) if images.given is None else images.given.index)
         self.history_ = result.metrics
@@ -123,7 +128,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
         labels: NDArray[np.int64] = self.fit(X).labels_
         return labels
 
@@ -143,22 +148,24 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         """Unit cluster embeddings, (N, dim)."""
         return self._assign(X).embeddings
 
-    def fit_transform(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.float32]:
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:
         embeddings: NDArray[np.float32] = self.fit(X).embeddings_
         return embeddings
 
     def save(self, folder: str | Path) -> None:
         """Write the model as safetensors and json."""
         check_is_fitted(self, "trained_")
-        self.trained_.save(Path(folder))
+        self.trained_.save(Path(folder).expanduser())
 
     @classmethod
-    def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str = "auto") -> Self:
+    def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "auto") -> Self:
         """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`.
 
         Its recipe is the model's whole Config: a clone trains as the model was trained.
         """
-        trained = run.model_of(Path(folder), device, encoder)
+        _check_given(encoder)
+        with torch_of_its_own():  # and the encoder stays as it was given, as in fit
+            trained = run.model_of(Path(folder).expanduser(), str(device), copy.deepcopy(encoder))
         config = trained.config
         estimator = cls(config.n_clusters, recipe=config, encoder=encoder, random_state=config.seed)
         estimator._take(trained)
@@ -179,6 +186,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return bundle
 
     def _config(self) -> Config:
+        if not isinstance(self.options or {}, Mapping) or not all(isinstance(name, str) for name in self.options or {}):
+            raise UserError(f"options={self.options!r}: a dict by names is needed, such as {{'epochs': 20}}")
         options = dict(self.options or {})
         for option, parameter in (("n_clusters", "n_clusters"), ("seed", "random_state")):
             if option in options:
@@ -209,7 +218,10 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
                 raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
             log.warning("left out of %s: %s", X, left_out)
-        return assign(self.trained_, images.images)
+        with torch_of_its_own():
+            # As it was for labels_: other estimators may have been at work since, or this is another process.
+            Arithmetic.of(self.config_.replace(device=str(self.trained_.model.prototypes.device)))
+            return assign(self.trained_, images.images)
 
 
 def _seed(random_state: Any) -> int:
@@ -226,10 +238,22 @@ def _seed(random_state: Any) -> int:
         raise UserError(f"random_state={random_state!r}: {wanted} is needed") from None
 
 
-def _no_encoder(given: Any) -> str:
-    if isinstance(given, str):
-        return f"encoder={given!r}: a module is needed; one of ours by name is options={{'encoder': {given!r}}}"
-    return f"encoder={type(given).__name__}: it needs num_features, the number of features it gives for an image"
+def _check_given(encoder: Any, views: Any = None) -> None:
+    """What is neither an encoder nor makes views is told so before any image is read."""
+    if isinstance(encoder, str):
+        raise UserError(
+            f"encoder={encoder!r}: a module is needed; one of ours by name is options={{'encoder': {encoder!r}}}"
+        )
+    if encoder is not None:
+        name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
+        if not isinstance(getattr(encoder, "num_features", None), numbers.Integral):
+            raise UserError(f"encoder={name}: it needs num_features, the number of features it gives for an image")
+        if not isinstance(encoder, nn.Module):
+            raise UserError(f"encoder={name}: an nn.Module is needed, made by calling its class")
+    if views is not None and not callable(views):
+        raise UserError(
+            f"views={views!r}: a callable (uint8 batch, ids, step) -> x1, x2 is needed; ours by name: options={{'preset': ...}}"
+        )
 
 
 @contextmanager

@@ -31,6 +31,8 @@ class Parser(argparse.ArgumentParser):
             word = rest[0].split("=")[0]
             if not word.startswith("-") and any(action.dest == "source" for action in self._actions):
                 self.error(f"{word} is a second source, and one is taken: quote a pattern, or list the paths in a .txt")
+            if word in self._option_string_actions:  # argparse takes none there
+                self.error(f"{word} comes behind --, where only paths are taken; put -- behind the options")
             near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
             near = near or [option for option in self._option_string_actions if option.lower() == word.lower()]
             hint = f"; did you mean {near[0]}?" if near else f"; {self.prog} --help lists what there is"
@@ -40,6 +42,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^the following arguments are required: (.*)", rf"\1 missing, as in: {self.example}", message)
         message = re.sub(r"^argument (\S+): expected one argument", r"\1: a value is missing", message)
+        message = re.sub(r"^argument ([^\s/]+)\S*: ignored explicit argument", r"\1 takes no value; leave out", message)
         message = re.sub(r"^argument (\S+): invalid (.+) value: (.*)", r"\1 \3: a \2 is needed", message)
         self.exit(2, f"concurl: {message.replace('a int is', 'a whole number is')}\n")
 

@@ -164,6 +164,7 @@ def conclude(
 ) -> Result:
     """The part of `fit` that one process does alone: strike the balance, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
+    trainer.model.eval()  # for good: whoever labels in several threads finds it so, and none of them puts it back
     with memory_errors_told(config, arithmetic.device):
         x, kept = embedded
         draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)

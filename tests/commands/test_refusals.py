@@ -32,6 +32,7 @@ def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photo
         (["--epochs", "many"], "many"),
         (["--epochs", "0"], "epochs=0"),
         (["--tau", "0"], "tau=0"),
+        (["--alpha", "inf"], "alpha=inf"),
         (["--encoder", "vit"], "resnet18"),
         (["--device", "tpu"], "tpu"),
         (["--projection-dim", "9"], "projection_dim=9"),
@@ -172,6 +173,10 @@ WRONG = [
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),
     ("photos -o x --recipe", "unknown recipe ''"),
+    ("photos -o x --recipe digits --recipe=modren", "unknown recipe 'modren'"),
+    ("-- photos -o x", "-o comes behind --, where only paths are taken"),
+    ("photos -o x --sobel=true", "--sobel takes no value; leave out 'true'"),
+    ("photos -o x --quiet=1", "--quiet takes no value; leave out '1'"),
 ]
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -122,14 +123,24 @@ def test_a_k_that_nobody_gave_is_said(photos: Path, capsys: pytest.CaptureFixtur
         assert "n_clusters" not in capsys.readouterr().err
 
 
-def test_who_has_read_enough_hears_no_complaint(photos: Path) -> None:
+@pytest.mark.parametrize("words", ["audit photos --quiet", "--help", "--version"])
+def test_who_has_read_enough_hears_no_complaint(photos: Path, words: str) -> None:
     """`concurl audit PHOTOS | head`, with a head that reads nothing at all."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as unread:
-        command = [sys.executable, "-m", "concurl", "audit", str(photos), "--quiet"]
+        command = [sys.executable, "-m", "concurl", *words.split()]
         done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_service_may_close_what_we_speak_to(photos: Path, closed: str) -> None:
+    command = shlex.join([sys.executable, "-m", "concurl", "audit", str(photos), "-o", "files.csv"])
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(rows("files.csv")) == 24
 
 
 def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

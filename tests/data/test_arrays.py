@@ -94,6 +94,15 @@ def test_sizes() -> None:
         ([Image.new("RGB", (40, 40)), "a.png"], "a list of Image, str"),
         ([Image.new("L", (40, 7))], "picture 0 has 40 x 7 pixels"),
         ([1, 2], "a list of int"),
+        (np.zeros((9, 8, 8), dtype=object), "an array of object"),
+        (np.ma.masked_less(np.eye(8)[None], 1), r"X\.filled\(0\)"),
+        (torch.eye(8)[None].to_sparse(), "a dense one"),
+        (torch.zeros(9, 8, 8, device="meta"), "a dense one"),
+        (torch.utils.data.TensorDataset(torch.zeros(9, 8, 8)), "a list of tuple"),
+        (torch.nn.Identity(), "Identity given as images"),
+        ("", "'' given as images"),
+        ({"path": ["a.png"]}, "dict given as images"),
+        (type("DataFrame", (list,), {"columns": ["path"]})(["path"]), "DataFrame given as images"),
     ],
 )
 def test_wrong_arrays_are_answered_in_one_line(source: Any, message: str) -> None:

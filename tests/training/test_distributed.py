@@ -63,6 +63,11 @@ def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, mon
     """NCCL refuses two ranks on one GPU; rank 1 of 2 on a machine with one GPU takes that one."""
     for name, value in {"RANK": 1, "LOCAL_RANK": 1, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(UserError, match="but not MASTER_ADDR: start with torchrun, or unset them"):
+        World.join()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     taken: dict[str, object] = {"device": None}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: taken.update(device=device))

@@ -230,6 +230,7 @@ from concurl.training.graph import _start_compilers
 _start_compilers()
 from torch._inductor.async_compile import AsyncCompile
 compiler = AsyncCompile.process_pool().process
+compiler.send_signal(signal.SIGHUP)
 compiler.terminate()
 time.sleep(0.5)
 print(compiler.pid, compiler.poll(), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import random
 import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,6 +144,14 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path, warm: Warm) -> None:
     assert half_files(tmp_path) == []
 
 
+@pytest.fixture
+def hangup_heard() -> Iterator[None]:
+    """The tests themselves may be run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 class Fading:
     """A signal comes just while it goes."""
 
@@ -156,7 +167,11 @@ def fade_and_work_on(number: int) -> None:
     time.sleep(10)
 
 
-@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated)],
+)
+@pytest.mark.usefixtures("hangup_heard")
 def test_a_signal_within_a_destructor_is_not_lost(
     number: int, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,12 +217,41 @@ def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:
         assert not (tmp_path / "new.csv").exists()
 
 
-def test_a_new_interpreter_is_stopped_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.usefixtures("hangup_heard")
+def test_a_new_interpreter_is_stopped_alike(tmp_path: Path, number: int, code: int) -> None:
     photos(tmp_path / "photos")
-    run = Run("fit", "photos", "-k", "3", "-o", "run", "--epochs", "100000", *OPTIONS, cwd=tmp_path)
+    options = [*OPTIONS, "--checkpoint-minutes", "10", "--epochs", "100000"]
+    run = Run("fit", "photos", "-k", "3", "-o", "run", *options, cwd=tmp_path)
     run.await_line("training on")
     time.sleep(0.1)
-    run.send(signal.SIGTERM)
-    assert run.end() == 143
+    run.send(number)
+    assert run.end() == code
     assert "--resume -o run" in run.stderr
+    _check_nothing_lost(tmp_path / "run", run.stderr)
     assert run.left_behind() == []
+
+
+def test_a_closed_terminal_loses_no_step(tmp_path: Path) -> None:
+    """Its bar of progress, and the last word, are then written to nowhere."""
+    photos(tmp_path / "photos")
+    options = [*OPTIONS, "--checkpoint-minutes", "10", "--epochs", "100000"]
+    command = [sys.executable, "-m", "concurl", "fit", "photos", "-k", "3", "-o", "run", *options]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.execv(command[0], command)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        os.read(terminal, 10_000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
+    assert load_newest(tmp_path / "run" / "checkpoints") is not None
+
+
+def test_under_nohup_a_closed_terminal_is_not_heard(hangup_heard: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with termination_as_exception(), SignalWatch() as signals:
+        signal.raise_signal(signal.SIGHUP)
+    assert signals.caught is None
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -286,10 +286,11 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
 
 def _recipe_named(argv: list[str]) -> str:
-    """--recipe decides the defaults that --help shows, so it is read before the rest."""
-    for place, word in enumerate(argv):
+    """--recipe decides the defaults that --help shows, so it is read before the rest. The last one counts, as elsewhere."""
+    named = "modern"
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
         if word == "--recipe":
-            return argv[place + 1] if place + 1 < len(argv) else ""
-        if word.startswith("--recipe="):
-            return word.partition("=")[2]
-    return "modern"
+            named = after
+        elif word.startswith("--recipe="):
+            named = word.partition("=")[2]
+    return named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +25,10 @@ _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 
 
 def is_array(source: Any) -> bool:
-    """A numpy array of numbers or a torch tensor. (Whoever holds a tensor has imported torch already.)"""
+    """A numpy array, but for a row of paths or pictures, or a torch tensor. (Whoever holds one has imported torch already.)"""
     if isinstance(source, np.ndarray):
-        return source.dtype.kind not in "USO"
-    return type(source).__module__.partition(".")[0] == "torch"
+        return source.ndim > 1 or source.dtype.kind not in "USO"
+    return "torch" in sys.modules and isinstance(source, sys.modules["torch"].Tensor)
 
 
 def read_array(source: Any, size: int | None = None) -> ImageSet:
@@ -81,10 +82,18 @@ def read_pictures(
 
 
 def as_numpy(source: Any) -> NDArray[Any]:
+    if np.ma.is_masked(source):
+        raise UserError("a masked array: give its hidden values some colour first, as X.filled(0) does")
     if isinstance(source, np.ndarray):
         return source
-    tensor = source.detach().cpu()
-    found: NDArray[Any] = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    try:
+        tensor = source.detach().cpu()
+        found: NDArray[Any] = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    except (RuntimeError, TypeError) as error:
+        said = str(error).splitlines()[0]
+        raise UserError(
+            f"a tensor that numpy cannot take ({said}); a dense one of uint8 or float32 is needed"
+        ) from None
     return found
 
 

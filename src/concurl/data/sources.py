@@ -6,7 +6,7 @@ import errno
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from importlib.util import find_spec
@@ -65,13 +65,13 @@ def read_source(
     """
     if is_array(source):
         return read_array(source, size)
+    if source == "" if isinstance(source, str) else isinstance(source, Mapping) or hasattr(source, "columns"):
+        raise _no_source(source)  # it would be the current folder; and what a table lists is its headings
     if not isinstance(source, str | os.PathLike):
         try:
             items = list(source)
         except TypeError:
-            raise UserError(
-                f"{type(source).__name__} given as images: a folder, a list of paths or pictures, or an array is needed"
-            ) from None
+            raise _no_source(source) from None
         if items and all(isinstance(item, Image.Image) for item in items):
             return read_pictures(items, size, largest, reading)
         if items and not all(isinstance(item, str | os.PathLike) for item in items):
@@ -232,6 +232,11 @@ def _no_images(listing: Listing, summary: Summary) -> UserError:
     lost = "; a list's paths start from its own folder, or from the current one"
     hint = lost if listing.listed is not None and all(entry.fault for entry in listing) else ""
     return UserError(f"no images in {listing.source}: {counted(len(listing), 'file')}, of them {found}{read_as}{hint}")
+
+
+def _no_source(source: object) -> UserError:
+    given = repr(source) if isinstance(source, str) else type(source).__name__
+    return UserError(f"{given} given as images: a folder, a list of paths or pictures, or an array is needed")
 
 
 def _stacked(items: list[Any]) -> NDArray[Any]:

@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from concurl.errors import UserError
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut."""
@@ -94,6 +96,26 @@ def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: in
         return ResNet(BasicBlock, depths, stem=stem, in_channels=in_channels, width=32)
     block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name == "resnet50" else BasicBlock
     return ResNet(block, (2, 2, 2, 2) if name == "resnet18" else (3, 4, 6, 3), stem=stem, in_channels=in_channels)
+
+
+def check_encoder(encoder: nn.Module, size: int, channels: int) -> None:
+    """Let an encoder from outside look at two images: what it cannot take, or gives wrongly, is said before any training."""
+    name, training = type(encoder).__name__, encoder.training
+    like = next(encoder.parameters(), torch.empty(0))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            y = encoder.eval()(torch.zeros(2, channels, size, size, device=like.device))
+        except Exception as error:
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(
+                f"encoder={name}: it fails on images of shape (2, {channels}, {size}, {size}): {said}"
+            ) from error
+        finally:
+            encoder.train(training)
+    wanted = (2, encoder.num_features)
+    if not isinstance(y, Tensor) or y.shape != wanted:
+        given = f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise UserError(f"encoder={name}: for two images it gives {given}; by its num_features it should be {wanted}")
 
 
 def _conv(channels: int, width: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -141,7 +141,9 @@ def _remove(folder: Path) -> None:
 def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
     """A loaded tensor takes its place as it is, so it must be of the right kind, and every place must be taken."""
     if found.keys() != {f"model.{name}" for name in wanted}:
-        raise ValueError("its weights are those of another network")
+        raise ValueError(
+            "its weights are those of another network; an encoder of your own is given to ConCURL.load(..., encoder=...)"
+        )
     for name, want in wanted.items():
         tensor = found[f"model.{name}"]
         if tensor.shape != want.shape or tensor.dtype != want.dtype:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -44,6 +46,32 @@ class Arithmetic:
         gpu = self.device.type == "cuda"
         name = torch.cuda.get_device_name(self.device) if gpu else f"cpu ({torch.get_num_threads()} threads)"
         return f"{name}, {'bfloat16' if self.autocast else 'float32'}"
+
+
+@contextmanager
+def torch_of_its_own() -> Iterator[None]:
+    """Within the block torch is as a new process has it, whatever the caller chose; behind it, as the caller had it.
+
+    What `Arithmetic.of` sets is torch's, and so the whole process's: it ends here too.
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    threads, kind, tf32, race = torch.get_num_threads(), torch.get_default_dtype(), cudnn.allow_tf32, cudnn.benchmark
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":  # only then: it makes every call a little slower
+            stack.enter_context(torch.device("cpu"))
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(kind)
+            torch.set_float32_matmul_precision(matmul)
+            cudnn.allow_tf32, cudnn.benchmark = tf32, race
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
 
 
 def choose_device(name: str) -> torch.device:

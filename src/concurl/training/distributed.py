@@ -36,6 +36,8 @@ class World:
         """The world that torchrun describes in the environment; without torchrun, this process alone."""
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return cls()
+        if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
+            raise UserError(f"RANK and WORLD_SIZE are set, but not {missing[0]}: start with torchrun, or unset them")
         backend = "gloo"
         if gpus := torch.cuda.device_count():
             local = int(os.environ.get("LOCAL_RANK", 0))

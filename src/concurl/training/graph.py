@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from concurl.data.store import default_folder
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
+from concurl.training.interrupt import TERMINATIONS
 from concurl.training.step import MakeViews, Step
 
 log = logging.getLogger("concurl")
@@ -143,14 +144,14 @@ def _gather_in_pooling() -> None:
 
 
 def _start_compilers() -> None:
-    """torch's compiling processes, deaf to SIGTERM from birth; they end with this process.
+    """torch's compiling processes, deaf to SIGTERM and SIGHUP from birth; they end with this process.
 
-    A signal to a whole group (a scheduler's, `timeout`'s) would kill them, and the step that we mean to finish and
-    save would wait for them for ever.
+    A signal to a whole group (a scheduler's, `timeout`'s, a closed terminal's) would kill them, and the step that we mean
+    to finish and save would wait for them for ever.
     """
     if threading.current_thread() is not threading.main_thread():
         return  # only there may handlers be set
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATIONS}
     try:
         from torch._inductor.async_compile import AsyncCompile
 
@@ -158,7 +159,8 @@ def _start_compilers() -> None:
     except (ImportError, AttributeError):
         log.debug("this torch starts its compiling processes in another way")
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def blocks(model: Model) -> Iterator[nn.Module]:

@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM: the step in flight is finished, the run saved; a second SIGINT stops at once.
+"""SIGINT, SIGTERM and SIGHUP: the step in flight is finished, the run saved; a second SIGINT stops at once.
 
-Outside of the training loop there is nothing to finish, and both signals stop the work where it stands.
+Outside of the training loop there is nothing to finish, and they stop the work where it stands.
 """
 
 from __future__ import annotations
@@ -25,28 +25,43 @@ class Interrupted(RunError):
         super().__init__(message, 128 + number)
 
 
+TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)  # asked to go; and the terminal has gone
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, in the form of the other interruption: what cleans up after Ctrl-C cleans up after it too."""
+    """One of those, in the form of the other interruption: what cleans up after Ctrl-C cleans up after it too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @contextmanager
 def termination_as_exception() -> Iterator[None]:
-    """SIGTERM raises Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped, half files removed."""
+    """They raise Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped, half files removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before, hook = signal.signal(signal.SIGTERM, _terminate), sys.unraisablehook
+    heard = [number for number in TERMINATIONS if number == signal.SIGTERM or not _ignored(number)]
+    before, hook = {number: signal.signal(number, _terminate) for number in heard}, sys.unraisablehook
     sys.unraisablehook = partial(_ask_again, hook)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = hook
 
 
+def _ignored(number: int) -> bool:
+    """By who started us: a shell's background job shall not hear Ctrl-C, nor one under nohup that the terminal has gone."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # one is enough: a second must not break into the cleaning up
-    raise Terminated
+    for other in TERMINATIONS:  # one is enough: a second must not break into the cleaning up
+        signal.signal(other, signal.SIG_IGN)
+    raise Terminated(number)
 
 
 def _ask_again(otherwise: Callable[[Any], object], lost: Any) -> None:
@@ -54,9 +69,9 @@ def _ask_again(otherwise: Callable[[Any], object], lost: Any) -> None:
     if not isinstance(lost.exc_value, KeyboardInterrupt):
         otherwise(lost)
         return
-    number = signal.SIGINT
+    number: int = signal.SIGINT
     if isinstance(lost.exc_value, Terminated):
-        number = signal.SIGTERM
+        number = lost.exc_value.number
         signal.signal(number, _terminate)
     threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
@@ -70,8 +85,8 @@ class SignalWatch:
 
     def __enter__(self) -> SignalWatch:
         if threading.current_thread() is threading.main_thread():  # Python only lets this thread set handlers
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # a shell's background job shall not hear Ctrl-C
+            for number in (signal.SIGINT, *TERMINATIONS):
+                if not _ignored(number):
                     self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -83,8 +98,8 @@ class SignalWatch:
 
     def stop_if_asked(self) -> None:
         """The interruption that was held back, at a moment that can bear it."""
-        if self.caught == signal.SIGTERM:
-            raise Terminated
+        if self.caught in TERMINATIONS:
+            raise Terminated(self.caught)
         if self.caught is not None:
             raise KeyboardInterrupt
 

@@ -63,6 +63,8 @@ class Step:
         views = self.views(images, ids, number)
         if len(views) != self.config.n_views:
             raise UserError(f"views() made {len(views)} views of the batch, but n_views={self.config.n_views}")
+        if any(len(x) != len(images) or not torch.is_floating_point(x) for x in views):
+            raise UserError(f"views() must give floats, and {len(images)} images for a batch of {len(images)}")
         losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from concurl.views.views import Views
 
 log = logging.getLogger("concurl")
 
+_SEEDING = threading.Lock()  # torch draws weights from one generator, whichever thread asks
 CHECKPOINTS, FEATURES = "checkpoints", "features"  # a run's last states, and the one in which clustering began
 
 
@@ -72,7 +74,7 @@ class Trainer:
         self.steps_per_epoch = self.n_images // config.batch_size
         self.schedule = Schedule(config, config.epochs * self.steps_per_epoch)
 
-        with torch.random.fork_rng(devices=[]):  # weights from the seed, whatever the caller drew before
+        with _SEEDING, torch.random.fork_rng(devices=[]):  # weights from the seed, whatever the caller drew before
             torch.manual_seed(config.seed)
             self.model = Model(config, encoder)
         self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
