@@ -115,6 +115,9 @@ def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path) -> None:
     assert [skip.path for skip in second.skipped_] == ["no.png"]
     np.testing.assert_array_equal(second.predict(mixed), second.labels_)
     assert len(first.labels_) == len(first.probabilities_) == len(first.agreement_) == 41
+    again = second.assign(mixed)
+    np.testing.assert_allclose(again.confidence, second.confidence_, atol=1e-6)
+    np.testing.assert_array_equal(again.agreement, second.agreement_)
 
 
 @pytest.mark.usefixtures("own_cache")

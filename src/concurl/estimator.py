@@ -58,6 +58,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     ----------
     labels_ : (N,) cluster of every image that can be read; `predict` gives the same for the same image.
     probabilities_ : (N, K) codes q.
+    confidence_ : (N,) the ensemble's probability for the label.
     agreement_ : (N,) share of the ensemble's members that agree with the label.
     embeddings_ : (N, dim) unit cluster embeddings.
     config_ : the Config with all choices made.
@@ -138,15 +139,32 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         A list is refused when one of its files cannot be read, as the rows after it would belong to others. A
         folder's other files are left out, and counted in a warning.
         """
-        return self._assign(X).labels
+        return self.assign(X).labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """The codes q, (N, K): the probability of each cluster under the balance of the training set."""
-        return self._assign(X).probabilities
+        return self.assign(X).probabilities
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Unit cluster embeddings, (N, dim)."""
-        return self._assign(X).embeddings
+        return self.assign(X).embeddings
+
+    def assign(self, X: Any) -> Assignment:
+        """All that can be said of new images at once: labels, confidence, agreement, margin, outlier, embeddings, ..."""
+        check_is_fitted(self, "trained_")
+        images = open_source(
+            X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
+        ).images
+        if images.skipped:
+            left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
+            left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""
+            if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
+                raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
+            log.warning("left out of %s: %s", X, left_out)
+        with torch_of_its_own():
+            # As it was for labels_: other estimators may have been at work since, or this is another process.
+            Arithmetic.of(self.config_.replace(device=str(self.trained_.model.prototypes.device)))
+            return assign(self.trained_, images.images)
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:
         embeddings: NDArray[np.float32] = self.fit(X).embeddings_
@@ -204,24 +222,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         if found is not None:
             self.labels_ = found.labels[rows]
             self.probabilities_ = found.probabilities[rows]
+            self.confidence_ = found.confidence[rows]
             self.agreement_ = found.agreement[rows]
             self.embeddings_ = found.embeddings[rows]
-
-    def _assign(self, X: Any) -> Assignment:
-        check_is_fitted(self, "trained_")
-        images = open_source(
-            X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
-        ).images
-        if images.skipped:
-            left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
-            left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""
-            if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
-                raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
-            log.warning("left out of %s: %s", X, left_out)
-        with torch_of_its_own():
-            # As it was for labels_: other estimators may have been at work since, or this is another process.
-            Arithmetic.of(self.config_.replace(device=str(self.trained_.model.prototypes.device)))
-            return assign(self.trained_, images.images)
 
 
 def _seed(random_state: Any) -> int:

@@ -52,11 +52,11 @@ class Rows(ConCURL):
         self.n_clusters = asked
         return self
 
-    def _assign(self, X: Any) -> Any:
+    def assign(self, X: Any) -> Any:
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(self, "trained_")
-        return super()._assign(self.pictures(validate_data(self, X, reset=False)))
+        return super().assign(self.pictures(validate_data(self, X, reset=False)))
 
     def pictures(self, X: np.ndarray) -> np.ndarray:
         flat = np.zeros((len(X), 64))

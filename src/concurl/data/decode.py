@@ -29,6 +29,8 @@ from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
 VERSION = 5  # raise it when the same file would give other pixels: packed copies are then made anew
 
+_STRIP = 64  # rows that are converted at once: a whole picture in float64 would take twice its own memory
+
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -201,16 +203,20 @@ def _eight_bits(image: Image.Image, depth: int) -> Image.Image:
 
 
 def _stretched(image: Image.Image) -> Image.Image:
-    values = np.array(image, np.float64)  # in which whole numbers of 32 bits stay apart
-    finite = np.isfinite(values)
-    low = float(values.min(where=finite, initial=np.inf))
-    high = float(values.max(where=finite, initial=-np.inf))
+    values = np.asarray(image)
+    strips = [slice(top, top + _STRIP) for top in range(0, len(values), _STRIP)]
+    low, high = np.inf, -np.inf
+    for rows in strips:
+        finite = values[rows][np.isfinite(values[rows])]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     if not low < high:
         return Image.new("L", image.size)
-    values[~finite] = low
-    values -= low
-    values *= 255 / (high - low)
-    flat = np.round(values, out=values).clip(0, 255, out=values).astype(np.uint8)
+    flat = np.empty(values.shape, np.uint8)
+    for rows in strips:
+        strip = values[rows].astype(np.float64)  # in which whole numbers of 32 bits stay apart
+        strip[~np.isfinite(strip)] = low
+        flat[rows] = np.round((strip - low) * (255 / (high - low))).clip(0, 255)
     return Image.fromarray(255 - flat if _white_is_zero(image) else flat)
 
 

@@ -65,8 +65,10 @@ def read_source(
     """
     if is_array(source):
         return read_array(source, size)
-    if source == "" if isinstance(source, str) else isinstance(source, Mapping) or hasattr(source, "columns"):
-        raise _no_source(source)  # it would be the current folder; and what a table lists is its headings
+    if isinstance(source, str) and not source:  # it would be the current folder
+        raise _no_source(source)
+    if isinstance(source, Mapping) or hasattr(source, "columns"):  # what a table lists is its headings
+        raise _no_source(source)
     if not isinstance(source, str | os.PathLike):
         try:
             items = list(source)
