@@ -188,8 +188,8 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"images are {size} px")
     gray = facts.gray and size <= 32
     upright = f"images are {size} px (where nothing stands upright, as under a microscope, take --preset free)"
-    reason = "small images without colour" if gray else upright
-    choose("preset", "gray" if gray else "small" if size <= SMALL else "natural", reason)
+    drawn = "small images without colour, as of digits and letters (for photographs take --preset small)"
+    choose("preset", "gray" if gray else "small" if size <= SMALL else "natural", drawn if gray else upright)
     # A crop enlarges what it shows. At three quarters of the side things have about the size they have in the whole image,
     # which is what will be labelled, and a step costs half.
     crops = view_spec(config.replace(view_scale=1.0)).crop_min < 1
