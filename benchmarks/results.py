@@ -112,7 +112,8 @@ and seeds; CIFAR-10's in epochs, views, recipe and start of the clusters; STL-10
 """
 RANKED = """
 Of runs of one set, one K and one preset, take the one with the lowest losses. That tells a run that is too short or set up badly,
-on digits and on photographs. (Weaker views are easier to agree on: across presets it misled, log.md.) Among runs that are as good as each other but for chance, as STL-10's are, it tells nothing.
+on digits and on photographs. (Weaker views are easier to agree on: across presets it misled, log.md.)
+Among runs that are as good as each other but for chance, as STL-10's are, it tells nothing.
 """
 
 
