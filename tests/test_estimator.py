@@ -22,13 +22,14 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from torch import Tensor, nn
+from torch import Tensor
 
 import concurl
 from concurl import ConCURL, Config
 from concurl.errors import UserError
 from concurl.recipes import recipe
 from concurl.report.notebook import summary
+from mean_colour import MeanColour
 
 OPTIONS = {"epochs": 1}
 
@@ -233,17 +234,6 @@ def test_threads_do_not_meddle_with_each_other(fitted: ConCURL, images: np.ndarr
     np.testing.assert_array_equal(labels, [fitted.labels_] * 24)
 
 
-class MeanColour(nn.Module):
-    num_features = 12
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 12, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.conv(x)).mean((2, 3))
-
-
 def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -> None:
     seen = []
 
@@ -262,40 +252,6 @@ def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -
     assert torch.equal(given.conv.weight, before)  # a clone starts from it
     with pytest.raises(UserError, match=re.escape("given to ConCURL.load(..., encoder=...)")):
         ConCURL.load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (np.zeros((5, 5)), "shape"),
-        (np.full((9, 8, 8), np.nan), "NaN"),
-        (np.full((9, 8, 8), 3.0), "[0, 1]"),
-        (np.zeros((9, 8, 8), dtype=np.int32), "int32"),
-        (np.zeros((9, 8, 8, 7), dtype=np.uint8), "shape"),
-        (np.zeros((0, 8, 8), dtype=np.uint8), "no images"),
-    ],
-)
-def test_wrong_arrays_are_named(wrong: np.ndarray, says: str) -> None:
-    with pytest.raises(UserError) as error:
-        ConCURL(2, recipe="digits", options=OPTIONS).fit(wrong)
-    assert says.lower() in str(error.value).lower()
-    assert "\n" not in str(error.value)
-
-
-def test_unknown_options_and_recipes() -> None:
-    for options in (["epochs"], "epochs=1", {1: 2}):
-        with pytest.raises(UserError, match="a dict by names is needed"):
-            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="did you mean epochs"):
-        ConCURL(2, options={"epoch": 1}).fit(np.zeros((9, 8, 8), dtype=np.uint8))
-    with pytest.raises(UserError, match="did you mean digits"):
-        ConCURL(2, recipe="digit").fit(np.zeros((9, 8, 8), dtype=np.uint8))
-
-
-def test_options_that_are_parameters_are_told_their_place() -> None:
-    for options, says in (({"seed": 3}, "random_state=3"), ({"n_clusters": 4}, "n_clusters=4")):
-        with pytest.raises(UserError, match=says):
-            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))
 
 
 @pytest.fixture
@@ -395,50 +351,6 @@ def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
     assert "Cluster 0" not in ConCURL.load(tmp_path / "model")._repr_html_()
     with config_context(display="text"):
         assert "text/html" not in fitted._repr_mimebundle_()
-
-
-class Maps(MeanColour):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x)
-
-
-class Pair(MeanColour):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return x, x
-
-
-@pytest.mark.parametrize(
-    ("encoder", "says"),
-    [
-        ("resnet18", "by name is options={'encoder': 'resnet18'}"),
-        (nn.Identity(), "Identity: it needs num_features"),
-        (MeanColour, "MeanColour: an nn.Module is needed"),
-        (Maps(), "a tensor of shape (2, 12, 10, 10); by its num_features it should be (2, 12)"),
-        (Pair(), "gives tuple; by its num_features it should be (2, 12)"),
-        (MeanColour().double(), "fails on images of shape (2, 3, 12, 12): "),
-    ],
-)
-def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object, says: str) -> None:
-    with pytest.raises(UserError, match=re.escape(says)):
-        ConCURL(3, recipe="digits", options=OPTIONS, encoder=encoder).fit(images)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("views", "says"),
-    [
-        ("natural", "views='natural': a callable"),
-        (lambda batch, ids, step: (batch, batch), "views() must give floats"),
-        (lambda batch, ids, step: (batch[1:] / 255, batch[1:] / 255), "64 images for a batch of 64"),
-    ],
-)
-def test_what_makes_no_views_is_told_so(images: np.ndarray, views: Any, says: str) -> None:
-    with pytest.raises(UserError, match=re.escape(says)):
-        ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
-
-
-def test_a_word_too_many_is_not_passed_over(images: np.ndarray) -> None:
-    with pytest.raises(TypeError, match="sample_weight"):
-        ConCURL(3).fit_predict(images, sample_weight=np.ones(300))  # type: ignore[call-arg]
 
 
 def test_a_notebook_offers_the_public_names() -> None:

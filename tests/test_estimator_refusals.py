@@ -1,0 +1,100 @@
+"""What the estimator cannot take is told so, in one line and before any training."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from concurl import ConCURL
+from concurl.errors import UserError
+from mean_colour import MeanColour
+
+OPTIONS = {"epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.asarray(load_digits().images[:300] / 16)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (np.zeros((5, 5)), "shape"),
+        (np.full((9, 8, 8), np.nan), "NaN"),
+        (np.full((9, 8, 8), 3.0), "[0, 1]"),
+        (np.zeros((9, 8, 8), dtype=np.int32), "int32"),
+        (np.zeros((9, 8, 8, 7), dtype=np.uint8), "shape"),
+        (np.zeros((0, 8, 8), dtype=np.uint8), "no images"),
+    ],
+)
+def test_wrong_arrays_are_named(wrong: np.ndarray, says: str) -> None:
+    with pytest.raises(UserError) as error:
+        ConCURL(2, recipe="digits", options=OPTIONS).fit(wrong)
+    assert says.lower() in str(error.value).lower()
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_options_and_recipes() -> None:
+    for options in (["epochs"], "epochs=1", {1: 2}):
+        with pytest.raises(UserError, match="a dict by names is needed"):
+            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="did you mean epochs"):
+        ConCURL(2, options={"epoch": 1}).fit(np.zeros((9, 8, 8), dtype=np.uint8))
+    with pytest.raises(UserError, match="did you mean digits"):
+        ConCURL(2, recipe="digit").fit(np.zeros((9, 8, 8), dtype=np.uint8))
+
+
+def test_options_that_are_parameters_are_told_their_place() -> None:
+    for options, says in (({"seed": 3}, "random_state=3"), ({"n_clusters": 4}, "n_clusters=4")):
+        with pytest.raises(UserError, match=says):
+            ConCURL(2, options=options).fit(np.zeros((9, 8, 8), dtype=np.uint8))
+
+
+class Maps(MeanColour):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)
+
+
+class Pair(MeanColour):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return x, x
+
+
+@pytest.mark.parametrize(
+    ("encoder", "says"),
+    [
+        ("resnet18", "by name is options={'encoder': 'resnet18'}"),
+        (nn.Identity(), "Identity: it needs num_features"),
+        (MeanColour, "MeanColour: an nn.Module is needed"),
+        (Maps(), "a tensor of shape (2, 12, 10, 10); by its num_features it should be (2, 12)"),
+        (Pair(), "gives tuple; by its num_features it should be (2, 12)"),
+        (MeanColour().double(), "fails on images of shape (2, 3, 12, 12): "),
+    ],
+)
+def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        ConCURL(3, recipe="digits", options=OPTIONS, encoder=encoder).fit(images)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("views", "says"),
+    [
+        ("natural", "views='natural': a callable"),
+        (lambda batch, ids, step: (batch, batch), "views() must give floats"),
+        (lambda batch, ids, step: (batch[1:] / 255, batch[1:] / 255), "64 images for a batch of 64"),
+    ],
+)
+def test_what_makes_no_views_is_told_so(images: np.ndarray, views: Any, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
+
+
+def test_a_word_too_many_is_not_passed_over(images: np.ndarray) -> None:
+    with pytest.raises(TypeError, match="sample_weight"):
+        ConCURL(3).fit_predict(images, sample_weight=np.ones(300))  # type: ignore[call-arg]
