@@ -30,9 +30,10 @@ from sample import Sample
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"
 RUNS = {
-    "views24-concurl-355": "CIFAR-10, ConCURL, 300 epochs of BYOL before",
-    "views24-soft-355": "CIFAR-10, BYOL + soft: without the consensus loss",
-    "concurl-220": "CIFAR-10, ConCURL, 187 epochs of BYOL before, views of 32 px",
+    "modern-1000": "CIFAR-10, ConCURL, 850 epochs of BYOL before",
+    "modern-1000-soft": "CIFAR-10, the same without the consensus loss: BYOL + soft",
+    "concurl-300-seed0": "CIFAR-10, ConCURL, 255 epochs of BYOL before",
+    "byol-soft-300-seed0": "CIFAR-10, the same without the consensus loss",
     "digits-seed0": "digits, ConCURL, 90 epochs of BYOL before",
 }
 # Of peers.py, those that tell most; they are levels and no points, since their times are other machines'.
