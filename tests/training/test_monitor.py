@@ -24,6 +24,7 @@ def look(config, *, clustering=True, judge=None, autocast=None):
     monitor = Monitor(config, images, A, autocast, judge)
     with torch.no_grad():  # a target that is not the online branch
         model.target.projector[3].weight.add_(torch.randn(12, 16))
+        model.target.cluster_head[3].weight.add_(torch.randn(8, 16))
     parts = list(embed(model, images[monitor.ids], image_size=8, sobel=config.sobel, autocast=autocast))
     z, v = torch.cat([part["online"].z for part in parts]), torch.cat([part["target"].v for part in parts])
     lengths = torch.tensor([10, 1, 1, -1])[:, None]  # only directions count, and the last one lies on the far side
