@@ -54,6 +54,12 @@ def test_predict_equals_labels_alone_by_sevens_and_all_at_once(fitted: ConCURL, 
     np.testing.assert_array_equal(back[::-1], fitted.labels_)
 
 
+def test_in_half_precision_labels_come_from_the_weights_that_were_learned(images: np.ndarray) -> None:
+    half = ConCURL(4, recipe="digits", options=OPTIONS | {"precision": "bfloat16"}).fit(images[:150])
+    np.testing.assert_array_equal(half.transform(images[:150]), half.embeddings_)
+    np.testing.assert_array_equal(half.predict(images[:150]), half.labels_)
+
+
 def test_probabilities_and_embeddings(fitted: ConCURL, images: np.ndarray) -> None:
     q = fitted.predict_proba(images)
     np.testing.assert_allclose(q.sum(1), 1, atol=1e-5)

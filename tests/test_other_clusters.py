@@ -118,6 +118,7 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fit = ["fit", "photos", *TINY, "-k", "3", *QUIET]
     assert main([*fit, "-o", "early", "--cluster-start", "0"]) == 0
+    assert main([*fit, "-o", "rounded", "--cluster-start", "0.01"]) == 0  # of 12 steps
     assert main([*fit, "-o", "never", "--beta", "0", "--gamma", "0", "--head-init", "random"]) == 0
     with monkeypatch.context() as killed:
         killed.setattr("concurl.training.trainer.Trainer.fit", lambda trainer: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -128,7 +129,11 @@ def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], mon
         "early": "clustering began with the first step (see --cluster-start)",
         "never": "beta and gamma are both 0 there, so clustering never begins",
         "stopped": "clustering has not begun yet; go on with it first: concurl fit --resume -o stopped",
-        "bereft": "bereft/features is not there; bring it back, or train anew",
+        **{
+            run: f"{run}/features is not there; bring it back, or train anew (if clustering began at once, with a later "
+            "--cluster-start)"
+            for run in ("bereft", "rounded")
+        },
     }.items():
         capsys.readouterr()
         assert main(["fit", "--from", run, "-o", "x", "-k", "4", "--beta", "0.5"]) == 2

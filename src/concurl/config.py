@@ -68,7 +68,8 @@ class Config:
     queue_size: int = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
     cluster_start: float = 0.0
-    """Share of training after which L2 and L3 begin to act. The paper: from the start."""
+    """Share of training after which L2 and L3 begin to act: at once where alpha is 0, with the last step at the latest. The
+    paper: from the start."""
     cluster_ramp: float = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
@@ -139,10 +140,10 @@ class Config:
     schedule: Literal["constant", "cosine"] = "constant"
     """Course of the learning rate after the warm-up. NOTE: the paper names none."""
     warmup: float = 0.0
-    """Share of training over which the learning rate rises linearly from 0."""
+    """Share of training (of each course, see cluster_lr) over which the learning rate rises linearly from 0."""
     cluster_lr: float | None = None
     """Factor on the learning rate once clustering has begun. If set, learning rate and tau_b end their course there, and run
-    through it a second time. None: one course."""
+    through it a second time. None, or clustering from the first step on: one course, without a factor."""
     seed: int = 0
     """Seed of everything random: weights, transformations, order, views."""
 

@@ -187,7 +187,7 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
     if kept is not None and kept.exists():
         log.warning(
             "this run diverged before, and would do so again: look at the images that %s names, or start anew with half "
-            "the --learning-rate or with --precision float32",
+            "the --learning-rate or, if it was bfloat16, with --precision float32",
             kept,
         )
     try:

@@ -171,7 +171,8 @@ def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str,
     elif not (folder / MODEL).is_dir():
         why = f"clustering has not begun yet; go on with it first: {call('fit', '--resume', '-o', folder)}"
     else:
-        why = f"{folder / FEATURES} is not there; bring it back, or train anew"
+        anew = "train anew (if clustering began at once, with a later --cluster-start)"
+        why = f"{folder / FEATURES} is not there; bring it back, or {anew}"
     raise UserError(f"{folder} has no sound features to go on from: {why}")
 
 

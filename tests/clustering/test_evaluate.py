@@ -165,7 +165,14 @@ def test_every_way_to_read_clusters():
     np.testing.assert_array_equal(found["p"], a.p_labels)
     np.testing.assert_array_equal(found["vote"], a.vote.argmax(1))
     assert adjusted_rand_score(truth, found["kmeans_y_theta"]) == 1
-    assert list(partitions(a, 3, clustered=False)) == ["kmeans_y_theta", "kmeans_v_xi"]
+
+
+def test_byol_alone_is_scored_by_the_clusters_that_it_gives():
+    """They are k-means' on v_xi with the run's own seed, on the images it was trained on: another k-means may find others."""
+    a, _ = an_assignment()
+    found = partitions(a, 3, clustered=False)
+    assert list(found) == ["kmeans_v_xi", "kmeans_y_theta"]
+    np.testing.assert_array_equal(found["kmeans_v_xi"], a.labels)
 
 
 def test_table_shows_every_partition():

@@ -85,6 +85,16 @@ def test_autocast_gives_float32_near_the_full_precision(tiny):
     torch.testing.assert_close(half, full, rtol=0.1, atol=0.1)
 
 
+def test_an_autocast_around_it_does_not_hold_the_weights_of_the_first_pass(tiny):
+    model, images = make_model(tiny()), pictures(8, 8, n=5)
+    with torch.autocast("cpu", enabled=False):
+        before = joined(model, images, autocast=torch.bfloat16)
+        model.online.encoder.stem[0].weight.data.neg_()  # as a step of training would, in place
+        after = joined(model, images, autocast=torch.bfloat16)
+    assert not torch.equal(before, after)
+    assert torch.equal(joined(model, images, autocast=torch.bfloat16), after)
+
+
 def test_no_images_no_parts(tiny):
     assert list(embed(make_model(tiny()), pictures(8, 8, n=0), image_size=8)) == []
 

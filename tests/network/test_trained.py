@@ -123,9 +123,10 @@ class Flat(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(3 * 8 * 8, 5)
+        self.again = self.linear  # a weight with two names
 
     def forward(self, x):
-        return self.linear(x.flatten(1))
+        return self.again(x.flatten(1))
 
 
 def test_an_encoder_from_outside_is_given_again(tiny, tmp_path):

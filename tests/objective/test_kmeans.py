@@ -110,6 +110,9 @@ def test_an_empty_cluster_is_given_points(monkeypatch):
     _, labels = spherical_kmeans(x, 3, seed=0, restarts=1)
     assert torch.bincount(labels, minlength=3).min() > 0
     assert adjusted_rand_score(truth, labels) > 0.4
+    _, centres, _ = kmeans._lloyd(unit := normalize(x, dim=1), unit[:1].repeat(3, 1), 1)
+    worst = (unit @ unit[0]).argsort()[:2]  # those that the first cluster serves worst
+    torch.testing.assert_close(centres[1:], unit[worst])
 
 
 def test_more_clusters_than_points_is_refused():
@@ -136,6 +139,7 @@ def test_balanced_leaves_a_wide_cluster_what_reaches_into_a_narrow_one(seed):
     balanced, found = balanced_kmeans(x, centres, 0.05)
     assert np.bincount(found).max() < 345 < 355 < np.bincount(labels).max()
     assert adjusted_rand_score(truth, found) > adjusted_rand_score(truth, labels) + 0.15
+    assert np.bincount(balanced_kmeans(x, centres, 0.05, balance=0)[1]).max() > 345  # nobody asked for equal sizes
     torch.testing.assert_close(balanced.norm(dim=1), torch.ones(2))
 
 

@@ -72,6 +72,15 @@ def test_without_batch_norm_parts_give_what_the_whole_gives(tiny, double, case):
         )
 
 
+@pytest.mark.parametrize(("micro", "told"), [(None, []), (8, ["3 parts of 8 images"]), (7, ["4 parts of 6 images"])])
+def test_the_parts_are_told(tiny, micro, told, caplog):
+    """A batch of 23 images could only go one by one; nobody should have to find that out from the time it takes."""
+    with caplog.at_level("INFO", logger="concurl"):
+        Trainer(tiny(batch_size=24, micro_batch=micro), pictures()[:24]).fit()
+    said = [record.message for record in caplog.records if "parts of" in record.message]
+    assert said == [f"each batch goes through the networks in {parts}" for parts in told]
+
+
 def test_codes_are_those_of_the_whole_batch(tiny, double, monkeypatch):
     """And not of a part: 24 images balance over 4 clusters otherwise than three times 8."""
     seen = []

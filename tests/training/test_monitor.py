@@ -11,6 +11,7 @@ from concurl.network.embed import embed
 from concurl.network.model import Model
 from concurl.objective.ensemble import diversity, draw_transforms
 from concurl.objective.sinkhorn import sinkhorn
+from concurl.training import monitor as monitoring
 from concurl.training.monitor import Monitor
 from ranks import pictures
 
@@ -23,6 +24,7 @@ def look(config, *, clustering=True, judge=None, autocast=None):
     monitor = Monitor(config, images, A, autocast, judge)
     with torch.no_grad():  # a target that is not the online branch
         model.target.projector[3].weight.add_(torch.randn(12, 16))
+        model.target.cluster_head[3].weight.add_(torch.randn(8, 16))
     parts = list(embed(model, images[monitor.ids], image_size=8, sobel=config.sobel, autocast=autocast))
     z, v = torch.cat([part["online"].z for part in parts]), torch.cat([part["target"].v for part in parts])
     lengths = torch.tensor([10, 1, 1, -1])[:, None]  # only directions count, and the last one lies on the far side
@@ -71,6 +73,17 @@ def test_images_are_copied_a_few_at_a_time(config):
         for mine, theirs in zip(got, branch, strict=True):
             assert theirs is None if mine is None else torch.equal(mine, theirs)
     assert asked == [32, 32, 32, 4]  # chunks of an embedding pass
+
+
+def test_members_are_asked_one_after_the_other(config, monkeypatch):
+    """All at once, 100 members would hold 4 GiB for 4,096 images and 1,000 clusters."""
+    asked = []
+    ask = monitoring.ensemble_log_assignments
+    monkeypatch.setattr(
+        monitoring, "ensemble_log_assignments", lambda z, C, A, tau: asked.append(len(A)) or ask(z, C, A, tau)
+    )
+    look(config)
+    assert asked == [1] * config.n_transforms
 
 
 def test_one_member_alone_neither_agrees_nor_differs(config):

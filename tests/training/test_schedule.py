@@ -42,6 +42,14 @@ def test_warm_up_all_the_way(tiny):
     assert found == pytest.approx([step / 10 for step in range(11)])
 
 
+def test_a_warm_up_of_one_step_is_none(tiny):
+    """It would be a step at a rate of 0: in a run of few steps the only one, or the only one of clustering."""
+    found = [rates(tiny(learning_rate=1.0, warmup=share))[0] for share in (0.004, 0.005, 0.01)]
+    assert found == [1, 1, 0]
+    short = tiny(learning_rate=1.0, warmup=0.04, schedule="cosine", cluster_start=0.85, cluster_lr=0.1)
+    assert [Schedule(short, total).at(total - 1).learning_rate for total in (1, 4)] == [1, 0.1]
+
+
 def test_tau_b_rises_by_byols_cosine(tiny):
     schedule = Schedule(tiny(tau_b=0.98, tau_b_end=1.0), TOTAL)
     found = [schedule.at(step).tau_b for step in range(TOTAL + 1)]

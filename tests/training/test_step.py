@@ -293,6 +293,19 @@ def test_autocast_keeps_the_losses_in_float32(tiny):
     torch.testing.assert_close(a, b, rtol=0.1, atol=0.1)
 
 
+def test_an_autocast_around_the_training_does_not_hold_the_weights_of_its_first_step(tiny):
+    """Autocast keeps the weights it has cast until the outermost one ends; the estimator has one around all it does."""
+    config = tiny(learning_rate=0.01)
+
+    def losses():
+        step, row = make_step(config, autocast=torch.bfloat16), torch.stack(list(settings(config)))
+        return torch.stack([step(*batch(), torch.tensor(0), row, True) for _ in range(3)])
+
+    alone = losses()
+    with torch.autocast("cpu", enabled=False):
+        assert torch.equal(losses(), alone)
+
+
 def test_of_the_losses_only_the_members_products_are_in_half_precision(tiny):
     config = tiny()
     half, full = make_step(config, autocast=torch.bfloat16), make_step(config)

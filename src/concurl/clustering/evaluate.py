@@ -26,18 +26,19 @@ Scores = dict[str, dict[str, float]]
 
 
 def partitions(
-    assignment: Assignment, n_clusters: int, *, clustered: bool, seed: int = 0, device: torch.device | None = None
+    assignment: Assignment, n_clusters: int, *, clustered: bool, device: torch.device | None = None
 ) -> dict[str, Labels]:
-    """Every partition a run offers: by codes, by p, by the soft vote, and k-means on each branch that was kept.
+    """Every partition a run offers: its own first, then by p, by the soft vote, and k-means on each branch that was kept.
 
-    `clustered` is False for BYOL alone: its prototypes were never trained.
+    `clustered` is False for BYOL alone: its prototypes were never trained, and its own partition is k-means on v_xi.
     """
-    found: dict[str, Labels] = {}
+    found = {"codes" if clustered else "kmeans_v_xi": assignment.labels}
     if clustered:
-        found = {"codes": assignment.labels, "p": assignment.p_labels, "vote": assignment.vote_labels}
+        found |= {"p": assignment.p_labels, "vote": assignment.vote_labels}
     for name, values in assignment.branches.items():
-        x = torch.from_numpy(values).to(device)
-        found[f"kmeans_{name}"] = spherical_kmeans(x, n_clusters, seed=seed)[1].cpu().numpy()
+        if f"kmeans_{name}" not in found:
+            x = torch.from_numpy(values).to(device)
+            found[f"kmeans_{name}"] = spherical_kmeans(x, n_clusters, seed=0)[1].cpu().numpy()
     return found
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from concurl.data.feed import read_ahead
 from concurl.network.model import Embeddings, Model
+from concurl.network.precision import precision
 from concurl.views.views import evaluation_view
 
 CHUNK_CPU, CHUNK_GPU = 32, 1024
@@ -41,7 +42,7 @@ def embed(
             n = len(x)
             x = evaluation_view(x, image_size, sobel)
             x = pad(x, (0, 0, 0, 0, 0, 0, 0, chunk - n)).contiguous(memory_format=torch.channels_last)
-            with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
+            with precision(autocast, device):
                 outputs = {name: model(x) if name == "online" else model.target(x) for name in branches}
             yield {name: _rows(output, n) for name, output in outputs.items()}
     finally:

@@ -85,7 +85,8 @@ class TrainedModel:
     def _weights(self) -> bytes:
         tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
         tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
-        return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+        # Copies, as an encoder from outside may use a weight in two places: safetensors refuses to write that.
+        return save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
 
     @classmethod
     def load(

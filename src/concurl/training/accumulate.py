@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from concurl.network.model import Embeddings
+from concurl.network.precision import precision
 from concurl.training.schedule import Settings
 from concurl.training.step import Known, Step, by_view, joined
 
@@ -51,7 +52,7 @@ class AccumulatedStep(Step):
         z: list[Tensor] = []  # of all views, which the codes are made from
         for part in parts:
             x = joined(part)
-            with self.arithmetic(x.device):
+            with precision(self.autocast, x.device):
                 target = self.target(x)
                 if online_codes:
                     with statistics_kept(self.model.online):

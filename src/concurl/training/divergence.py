@@ -22,7 +22,7 @@ class Diverged(RunError):
     def __init__(self, step: int, where: str) -> None:
         super().__init__(
             f"{where} not finite at step {step}: the last good checkpoint is kept. As a resumed run would come to the "
-            "same step, start anew with half the --learning-rate, or with --precision float32"
+            "same step, start anew with half the --learning-rate or, if it was bfloat16, with --precision float32"
         )
         self.step = step
 

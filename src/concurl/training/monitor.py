@@ -53,7 +53,9 @@ class Monitor:
         # Sizes by p, without balance: codes would hide a cluster that has run empty.
         seen["cluster_sizes"] = torch.bincount(scores.argmax(1), minlength=c.n_clusters).tolist()
         if len(self.A) > 1:  # one member alone would pass for full agreement
-            votes = ensemble_log_assignments(z, C, self.A, c.tau).argmax(2)  # (M, n)
+            # One member after the other: all at once would take gigabytes where there are 1,000 clusters.
+            ballots = [ensemble_log_assignments(z, C, one, c.tau).argmax(2) for one in torch.split(self.A, 1)]
+            votes = torch.cat(ballots)  # (M, n)
             seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)
         if self.judge is not None:
             q, _ = sinkhorn(scores, c.epsilon, 50, balance=c.balance)

@@ -41,32 +41,31 @@ class Schedule:
         return min(round(start * self.total_steps), self.total_steps - 1)
 
     def at(self, step: int) -> Settings:
-        c = self.config
-        factor, progress = self._course(step)
-        return Settings(
-            factor * self._learning_rate(progress), self._tau_b(progress), c.alpha, *self._cluster_weights(step)
-        )
+        factor, taken, steps = self._course(step)
+        rate = factor * self._learning_rate(taken / steps, steps)
+        return Settings(rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step))
 
-    def _course(self, step: int) -> tuple[float, float]:
-        """(factor on the learning rate, progress from 0 to 1); two courses if clustering has one of its own."""
+    def _course(self, step: int) -> tuple[float, int, int]:
+        """(factor on the learning rate, steps taken, steps in all); two courses if clustering has one of its own."""
         begin = self.cluster_step
         if self.config.cluster_lr is None or begin in (0, self.total_steps):
-            return 1.0, step / self.total_steps
+            return 1.0, step, self.total_steps
         if step < begin:
-            return 1.0, step / begin
-        return self.config.cluster_lr, (step - begin) / (self.total_steps - begin)
+            return 1.0, step, begin
+        return self.config.cluster_lr, step - begin, self.total_steps - begin
 
     def table(self, first: int, last: int) -> Tensor:
         """The settings of the steps first..last-1, one row each: float32 (n, 5)."""
         return torch.tensor([self.at(step) for step in range(first, last)], dtype=torch.float32)
 
-    def _learning_rate(self, progress: float) -> float:
+    def _learning_rate(self, progress: float, steps: int) -> float:
         c = self.config
-        if progress < c.warmup:
-            return c.learning_rate * progress / c.warmup
+        warmup = c.warmup if c.warmup * steps > 1 else 0.0  # of one step alone, it would be a step at a rate of 0
+        if progress < warmup:
+            return c.learning_rate * progress / warmup
         if c.schedule == "constant":
             return c.learning_rate
-        rest = (progress - c.warmup) / max(1e-12, 1 - c.warmup)
+        rest = (progress - warmup) / max(1e-12, 1 - warmup)
         return c.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
 
     def _tau_b(self, progress: float) -> float:

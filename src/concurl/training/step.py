@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from concurl.config import Config
 from concurl.errors import UserError
 from concurl.network.model import Embeddings, Model
+from concurl.network.precision import precision
 from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
@@ -81,7 +82,7 @@ class Step:
     def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
         """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
         x = joined(views)
-        with self.arithmetic(x.device):
+        with precision(self.autocast, x.device):
             # NOTE: all views go through in one pass, so batch norm sees the statistics of all together.
             online: Embeddings = self.model(x)
             if known is None:
@@ -115,7 +116,8 @@ class Step:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
                 l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], codes[a], codes[b]))  # eq. 5
             if c.gamma > 0:
-                with self.arithmetic(z.device):  # M tables: in half precision their products move half the memory
+                # M tables: in half precision their products move half the memory.
+                with precision(self.autocast, z.device):
                     log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
                 l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], codes[a], codes[b]))  # eq. 6
         loss = now.alpha * l1 + now.beta * l2 + now.gamma * l3  # eq. 7
@@ -131,9 +133,6 @@ class Step:
         """The target's embeddings of all views, if any loss looks at them."""
         used = self.config.alpha > 0 or self.config.codes_from == "target"
         return self.model.target(x) if used else None
-
-    def arithmetic(self, device: torch.device) -> torch.autocast:
-        return torch.autocast(device.type, self.autocast or torch.bfloat16, enabled=self.autocast is not None)
 
     @torch.no_grad()
     def codes(self, z: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from concurl.config import Config
+from concurl.counted import counted
 from concurl.data.batches import epoch_order
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
@@ -74,9 +75,7 @@ class Trainer:
         self.steps_per_epoch = self.n_images // config.batch_size
         self.schedule = Schedule(config, config.epochs * self.steps_per_epoch)
 
-        with _SEEDING, torch.random.fork_rng(devices=[]):  # weights from the seed, whatever the caller drew before
-            torch.manual_seed(config.seed)
-            self.model = Model(config, encoder)
+        self.model = _seeded_model(config, encoder)
         self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self.world.size > 1:
             synchronise(self.model, self.world)
@@ -85,13 +84,13 @@ class Trainer:
         ).to(device)
         self.queue = EmbeddingQueue(config.queue_size, config.embedding_dim, config.n_views).to(device)
         self.optimizer = make_optimizer(config, self.model)
-        self.step = 0
+        self.step = 0  # the next step's number, and so how many have been taken
         self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
         self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
         self.seconds = 0.0  # of training, over all sittings
         self._note = ""  # the last epoch's loss and speed, for the progress line
 
-        self.take_step = self._fast_form(self._step(views or Views(config)))
+        self.take_step = self._fast_form(self._plain_step(views or Views(config)))
         self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
         self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config, strict=strict)
@@ -101,8 +100,11 @@ class Trainer:
 
     def fit(self) -> Model:
         """Train from wherever the run stands to its end."""
-        assert self.config.epochs is not None
+        assert self.config.epochs is not None and self.config.batch_size is not None
         log.info("training on %s: %s", self.arithmetic, self.feed.description)
+        if self.parts > 1:  # parts are equal: where the batch does not divide by the size asked for, they are smaller
+            size = counted(self.config.batch_size // self.parts, "image")
+            log.info("each batch goes through the networks in %d parts of %s", self.parts, size)
         self.model.train()
         self._begun = self._saved = time.monotonic()
         progress = Progress("train", self.schedule.total_steps, "steps", self.step)
@@ -115,20 +117,15 @@ class Trainer:
         return self.model
 
     def _epoch(self, epoch: int, progress: Progress) -> None:
-        c, device = self.config, self.arithmetic.device
-        assert c.batch_size is not None
+        """The steps of an epoch that are still to be taken, and then its row."""
+        device, started = self.arithmetic.device, time.monotonic()
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
-        order = epoch_order(c.seed, epoch, self.n_images)
-        order = order[(first - epoch * self.steps_per_epoch) * c.batch_size : self.steps_per_epoch * c.batch_size]
-        settings = self.schedule.table(first, end).to(device)
         numbers = torch.arange(first, end, device=device)
-        started = time.monotonic()
-
-        order = self.world.share(order, c.batch_size // self.parts)  # any number of ranks sees the same parts
-        for index, (images, ids) in enumerate(self.feed.batches(order, self.local_batch)):
+        settings = self.schedule.table(first, end).to(device)
+        for index, (images, ids) in enumerate(self.feed.batches(self._order(epoch), self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._keep_features()
-                start_clustering(c, self.model, self.queue, self.monitor, self.world)
+                start_clustering(self.config, self.model, self.queue, self.monitor, self.world)
             clustering = self.step >= self.schedule.cluster_step
             losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
             self.totals += losses
@@ -137,9 +134,23 @@ class Trainer:
             progress.advance(1, self._note)
             if self.step < end:  # at the epoch's end its row comes first, as a resumed run begins with the next epoch
                 self._save_if_due()
+        self._end_epoch(epoch, end - first, started)
 
+    def _order(self, epoch: int) -> Tensor:
+        """This rank's images of the epoch's remaining steps, in their order; what fills no batch is left out."""
+        size = self.config.batch_size
+        assert size is not None
+        taken = self.step - epoch * self.steps_per_epoch
+        order = epoch_order(self.config.seed, epoch, self.n_images)[taken * size : self.steps_per_epoch * size]
+        return self.world.share(order, size // self.parts)  # any number of ranks sees the same parts
+
+    def _end_epoch(self, epoch: int, steps: int, started: float) -> None:
+        """An epoch's end: its row, what the monitor and the watch see in it, and a checkpoint if one is due."""
+        c = self.config
+        assert c.batch_size is not None
+        self.finite.check(self.step)
         row = self._row(epoch)
-        row["images_per_second"] = round((end - first) * c.batch_size / (time.monotonic() - started), 1)
+        row["images_per_second"] = round(steps * c.batch_size / (time.monotonic() - started), 1)
         self._note = f"loss {row['loss']:.3f}, {row['images_per_second']:,.0f} images/s"
         self._look(row)
         self.totals.zero_()
@@ -150,14 +161,13 @@ class Trainer:
 
     def _keep_features(self) -> None:
         """From here a run can go on with other clusters: with another K, say, at the cost of the rest alone."""
-        if self.step > 0:
+        if self.step > 0:  # before the first step nothing has been learned
             self.finite.check(self.step, self.model.parameters())
             self.save(FEATURES)
 
     def _row(self, epoch: int) -> dict[str, Any]:
         """The epoch's line in metrics.jsonl. To fetch the sums the host waits for the device, once an epoch."""
         steps = self.step - epoch * self.steps_per_epoch
-        self.finite.check(self.step)
         loss, l1, l2, l3 = (self.totals / steps).tolist()
         acted = min(steps, self.step - self.schedule.cluster_step)  # steps of L2 and L3; the others gave them a 0
         now = self.schedule.at(self.step - 1)
@@ -223,10 +233,9 @@ class Trainer:
         save_checkpoint(self.folder / kind, self.step, named, facts)
 
     def _save_if_due(self, now: bool = False) -> None:
-        late = (
-            time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes or self.health.complaint is not None
-        )
-        asked, due = self.pulse.agreed(self.step, self._signals.caught, late)
+        late = time.monotonic() - self._saved >= 60 * self.config.checkpoint_minutes
+        ending = self.health.complaint is not None  # a strict run is saved before it stops
+        asked, due = self.pulse.agreed(self.step, self._signals.caught, late or ending)
         if asked is None and not due and not now:
             return
         self.finite.check(self.step, self.model.parameters())  # a diverged state must not replace a good one
@@ -247,7 +256,7 @@ class Trainer:
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
 
-    def _step(self, views: MakeViews) -> Step:
+    def _plain_step(self, views: MakeViews) -> Step:
         c, autocast = self.config, self.arithmetic.autocast
         pieces = (c, self.model, self.optimizer, self.A, self.queue, views, autocast, self.world)
         return Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
@@ -263,3 +272,10 @@ class Trainer:
             return step
         compiled = CompiledStep(step)
         return CapturedStep(compiled) if self.arithmetic.device.type == "cuda" else compiled
+
+
+def _seeded_model(config: Config, encoder: nn.Module | None) -> Model:
+    """Weights from the seed, whatever the caller drew before."""
+    with _SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return Model(config, encoder)
