@@ -180,7 +180,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     if config.n_clusters > n:
         others = f" ({counted(facts.left_out, 'file')} left out: concurl audit says why)" if facts.left_out else ""
         remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
-        raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images{others}; {remedy}")
+        raise UserError(f"n_clusters={config.n_clusters} is more than the {counted(n, 'image')}{others}; {remedy}")
     capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = config.image_size

@@ -64,6 +64,21 @@ def test_predict_has_a_row_for_each_given_file(photos: Path, capsys: pytest.Capt
     assert [row["status"] for row in found[25:]] == ["truncated", "not an image"]
 
 
+def test_one_image_is_no_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    header, first, *_ = Path("run/assignments.csv").read_text().splitlines(keepends=True)
+    Path("run/assignments.csv").write_text(header + first)
+    Path("one.txt").write_text("photos/00.png\n")
+    for call, says in {
+        "pack one.txt -o shards --quiet": "1 image packed: shards",
+        "predict run one.txt -o parts --shard 1/1 --quiet": "1 of 1 images labelled, 0 left out: parts/",
+        "merge parts -o one.csv": "1 image labelled, 0 left out: one.csv",
+        "export run --folders copy -o sorted": "1 image in 1 folder: sorted",
+    }.items():
+        assert main(call.split()) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith(says)
+
+
 def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,17 +95,20 @@ def main(argv: list[str]) -> int:
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
     check_workers(given.workers)
-    others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir)
+    fixed = _fixed(given)
     if given.origin is not None and not given.resume:
-        if any(others) or not LATE.issuperset(given_config(given)):
-            can = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(LATE))
-            raise UserError(f"--from RUN keeps the run's images and features; only these options may change: {can}")
+        if strangers := [word for word in fixed if word not in _options(LATE)]:
+            raise UserError(
+                f"--from RUN keeps the run's images and features: leave out {', '.join(strangers)}; only these options may "
+                f"change: {', '.join(_options(LATE))}"
+            )
         return _branch(given)
     if given.resume:
-        if given_config(given) or given.overwrite or given.origin is not None or any(others):
+        fixed += _options(["overwrite"] * given.overwrite + ["from"] * (given.origin is not None))
+        if fixed:
             raise UserError(
-                "--resume goes on with the run as it was configured: give it only -o DIR (and --source if the images moved, "
-                "--quiet, --no-report, --workers, --strict)"
+                f"--resume goes on with the run as it was configured: leave out {', '.join(fixed)}; it takes only -o DIR, "
+                "--source if the images moved, --quiet, --no-report, --workers and --strict"
             )
         return _resume(given)
     if given.moved is not None:
@@ -129,6 +133,16 @@ def main(argv: list[str]) -> int:
         "version": __version__,
     }
     return _run(given, config, about)
+
+
+def _fixed(given: argparse.Namespace) -> list[str]:
+    """What was given that says which images a run is of, or how it is trained: one that goes on has that already."""
+    named = [name for name in ("recipe", "limit", "train_images", "data_dir") if getattr(given, name) is not None]
+    return ([] if given.source is None else [given.source]) + _options([*named, *given_config(given)])
+
+
+def _options(names: Iterable[str]) -> list[str]:
+    return sorted("-k" if name == "n_clusters" else f"--{name.replace('_', '-')}" for name in names)
 
 
 def _branch(given: argparse.Namespace) -> int:
