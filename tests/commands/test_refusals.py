@@ -170,6 +170,7 @@ WRONG = [
     ("photos -o x -K 3", "did you mean -k?"),
     ("photos more -o x", "more is a second source"),
     ("photos -o a.txt", "a.txt is a file"),
+    ("photos -o /", "-o / is the root of the whole disk"),
     ("photos -o photos", "nothing is written into photos"),
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),

@@ -116,9 +116,11 @@ def check_limit(limit: int | None) -> None:
 
 
 def check_folder(output: Path, source: str | Path | None = None) -> None:
-    """Refuse, before any work, a folder that is a file, or one inside the pictures' own, which is only read."""
+    """Refuse, before any work, a folder that is a file, the root, or one inside the pictures' own, which is only read."""
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; name a folder with -o")
+    if output.resolve() == Path("/"):
+        raise UserError(f"-o {output} is the root of the whole disk; name a folder in it")
     _check_writable(output)
     _check_outside(output, source)
 
