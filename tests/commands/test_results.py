@@ -160,6 +160,28 @@ def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: py
     assert main(["report", "other", "--quiet"]) == 0, "it was begun with the new place"
 
 
+def test_a_run_of_a_list_can_be_used_from_elsewhere(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths may start from the folder that fit was called in, or from its own."""
+    Path("lists").mkdir()
+    Path("lists/own.png").write_bytes((photos / "00.png").read_bytes())
+    listed = [str(path.relative_to(Path.cwd())) for path in sorted(photos.rglob("*.png"))[1:]]
+    Path("lists/all.txt").write_text("\n".join(["own.png", *listed]))
+    assert fit(Path("lists/all.txt"), "--cluster-start", "0.5") == 0
+    first = Path("run/assignments.csv").read_bytes()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    for call in (
+        "report ../run --quiet",
+        "suggest ../run --quiet --up-to 3",
+        "export ../run --folders symlink -o sorted",
+        "fit --resume -o ../run --quiet --no-report",
+        "fit --from ../run -k 2 -o ../other --quiet --no-report",
+        "report ../other --quiet",
+    ):
+        assert main(call.split()) == 0, call
+    assert Path("../run/assignments.csv").read_bytes() == first
+
+
 def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

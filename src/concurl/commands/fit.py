@@ -126,6 +126,7 @@ def main(argv: list[str]) -> int:
 
     about = {
         "source": absolute(given.source),
+        "called_in": os.getcwd(),
         "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
         "limit": given.limit,
         "train_images": given.train_images,

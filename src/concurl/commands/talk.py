@@ -6,10 +6,12 @@ import errno
 import logging
 import os
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.data.aside import cannot_write
+from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call, no_such
 from concurl.options import Parser
 from concurl.progress import OneLine, stages
@@ -44,7 +46,7 @@ def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
     if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
         about = about | {"data_dir": None}  # then they are where they would be looked for today
     if place is not None:
-        return about | {"source": absolute(place)}
+        return about | {"source": absolute(place), "called_in": os.getcwd()}
     if os.path.isabs(about["source"]) and not _there(about["source"]):
         raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
     return about
@@ -74,16 +76,23 @@ def open_again(about: dict[str, Any], config: Config, workers: int | None = None
     from concurl.data.reading import Reading
 
     data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
-    return open_source(
-        about["source"],
-        data_dir=data_dir,
-        image_size=config.image_size,
-        reading=Reading.of(config),
-        limit=about["limit"],
-        workers=workers,
-        largest=largest,
-        progress=stages(),
-    )
+    with chdir(_paths_start(about)):
+        return open_source(
+            about["source"],
+            data_dir=data_dir,
+            image_size=config.image_size,
+            reading=Reading.of(config),
+            limit=about["limit"],
+            workers=workers,
+            largest=largest,
+            progress=stages(),
+        )
+
+
+def _paths_start(about: dict[str, Any]) -> str:
+    """The folder that fit was called in, where the images are a list: its paths may start from there."""
+    folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
+    return folder if os.path.isdir(folder) else os.curdir
 
 
 def check_run(folder: Path) -> None:
