@@ -28,7 +28,7 @@ from concurl.data.reading import Reading
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
-from concurl.progress import stages
+from concurl.progress import AboveBars, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.training.device import Arithmetic, torch_of_its_own
@@ -262,7 +262,7 @@ def _check_given(encoder: Any, views: Any = None) -> None:
 @contextmanager
 def _heard() -> Iterator[None]:
     """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
-    level, own = log.level, None if log.hasHandlers() else logging.StreamHandler()
+    level, own = log.level, None if log.hasHandlers() else AboveBars()
     log.setLevel(logging.INFO)
     if own is not None:
         log.addHandler(own)

@@ -14,7 +14,7 @@ from concurl.data.aside import cannot_write
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call, no_such
 from concurl.options import Parser
-from concurl.progress import OneLine, stages
+from concurl.progress import AboveBars, OneLine, stages
 
 if TYPE_CHECKING:
     from concurl.config import Config
@@ -29,7 +29,7 @@ def speak(quiet: bool) -> None:
     It is stderr that is quiet, and not the log: train.log keeps everything.
     """
     first = os.environ.get("RANK", "0") == "0"
-    stderr = logging.StreamHandler(sys.stderr)
+    stderr = AboveBars(sys.stderr)
     stderr.setFormatter(OneLine())
     stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
     logging.basicConfig(handlers=[stderr], force=True)
