@@ -37,6 +37,13 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     assert tree_hash(photos) == before
 
 
+def test_the_command_that_is_kept_can_be_pasted(photos: Path) -> None:
+    """Whoever called, a shell or a program, and whatever the folder is called."""
+    assert fit(photos.rename("my photos")) == 0
+    kept = json.loads(Path("run/environment.json").read_text())["command"]
+    assert shlex.split(kept)[:6] == ["concurl", "fit", "my photos", "-k", "3", "-o"]
+
+
 def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:
     assert fit(photos, "--preset", "none", "--crop-min", "none") == 0
     config = json.loads(Path("run/config.json").read_text())

@@ -91,6 +91,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
     add_config_options(parser, recipe(_recipe_named(argv)))
     given = parser.parse(argv)
+    given.command = call("fit", *argv)
     speak(given.quiet)
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
@@ -194,7 +195,7 @@ def _run(
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            runfolder.write_start(folder, config, about, opened.images.skipped, origin)
+            runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
             # Only now, as now there is a train.log. K is in no list of what the images decided: they did not.
             if origin is None and "n_clusters" not in given_config(given):
                 run.tell(
