@@ -215,12 +215,29 @@ def test_a_run_of_a_benchmark_can_be_used_from_elsewhere(tmp_path: Path, monkeyp
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label
-    assert "not the images of run" in refused(capsys, "report", "run", "--quiet")
+    says = "not the images of run: 1 gone, such as 00.png and 1 new, such as zz.png; bring those back"
+    assert says in refused(capsys, "report", "run", "--quiet")
     photos.rename("moved")
     assert "not the images of run" in refused(capsys, "report", "run", "--quiet", "--source", "moved")
     Path("moved/zz.png").write_bytes(b"damaged")
     assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")
     assert "--source goes with" in refused(capsys, "fit", "moved", "--source", "moved", "-o", "new")
+
+
+def test_pictures_that_were_removed_are_no_part_of_scores_and_folders_and_that_is_said(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos) == 0
+    known = "".join(f"{row['path']},{row['cluster']}\n" for row in rows("run/assignments.csv"))
+    Path("labels.csv").write_text(f"path,label\n{known}")
+    (photos / "00.png").unlink()
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    assert "1 gone, such as 00.png; the scores are those of the images there now" in capsys.readouterr().err
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("23 images in ")
+    assert "1 of the run's 24 images, the first '00.png'; left out" in captured.err
 
 
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,16 @@ def _paths_start(about: dict[str, Any]) -> str:
     """The folder that fit was called in, where the images are a list: its paths may start from there."""
     folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
     return folder if os.path.isdir(folder) else os.curdir
+
+
+def change_of_images(folder: Path, names: Sequence[str]) -> str:
+    """How these images differ from those that the run has labelled; empty if they do not."""
+    from concurl.report.facts import RunFacts, shown
+
+    labelled, found = list(RunFacts.read(folder).paths), [shown(name) for name in names]
+    changes = {"gone": set(labelled) - set(found), "new": set(found) - set(labelled)}
+    told = [f"{len(paths):,} {what}, such as {min(paths)}" for what, paths in changes.items() if paths]
+    return " and ".join(told) or ("" if labelled == found else "another order")
 
 
 def check_run(folder: Path) -> None:

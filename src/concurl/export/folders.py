@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from concurl.clusternames import names_of, read_names
 from concurl.data.aside import FULL, disk_full
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
+
+log = logging.getLogger("concurl")
 
 UNSURE_FOLDER = "unsure"
 
@@ -44,19 +47,10 @@ def export_folders(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
     named = read_names(names) if names else names_of(run)
-    rows = _rows(run)
-    files = [root / row["path"] for row in rows]
-    missing = [row["path"] for row, file in zip(rows, files, strict=True) if not file.is_file()]
-    if missing and any(parent.is_file() for parent in (root / missing[0]).parents):  # a tar shard
-        raise _nothing_to_link(run)
-    if missing:
-        raise UserError(
-            f"{len(missing)} of the run's images are not in {root} (the first: {missing[0]!r}); if they moved, give their "
-            "place with --source"
-        )
-    top = _top(root, files)
+    found = _found(run, root)
+    top = _top(root, [file for _, file in found])
     counts: Counter[str] = Counter()
-    for row, file in zip(rows, files, strict=True):
+    for row, file in found:
         folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(int(row["cluster"]), named)
         # the whole path: two folders may hold a file of the same name
         target = output / folder / os.path.relpath(file, top)
@@ -72,6 +66,22 @@ def export_folders(
             raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
         counts[folder] += 1
     return dict(counts)
+
+
+def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
+    """The rows of assignments.csv whose images are still there, with their files."""
+    rows = _rows(run)
+    found = [(row, root / row["path"]) for row in rows if (root / row["path"]).is_file()]
+    if len(found) < len(rows):
+        there = {row["path"] for row, _ in found}
+        missing = next(row["path"] for row in rows if row["path"] not in there)
+        if any(parent.is_file() for parent in (root / missing).parents):  # a tar shard
+            raise _nothing_to_link(run)
+        gone = f"not in {root}: {len(rows) - len(found):,} of the run's {len(rows):,} images, the first {missing!r}"
+        if not found:
+            raise UserError(f"{gone}; if they moved, give their place with --source")
+        log.warning("%s; left out", gone)
+    return found
 
 
 def _remove_empty(folder: Path, top: Path) -> None:
