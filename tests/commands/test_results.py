@@ -124,6 +124,30 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     assert rows("run/assignments.csv") == before
 
 
+def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    Path("run/names.json").write_text('{"0": "red",\n "1": "blue",\n}')
+    assert '"1": "cars"} is needed (' in (line := refused(capsys, "report", "run", "--quiet"))
+    assert ": line " in line
+    Path("run/names.json").write_text('["red", "blue"]')
+    assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
+
+
+def test_what_is_damaged_is_made_anew_as_the_message_says(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    wanted = Path("run/assignments.csv").read_bytes()
+    for name, call in {
+        "embeddings.npy": "report run --quiet",
+        "assignments.csv": "export run --folders copy -o sorted",
+        "model/model.safetensors": "predict run photos -o new.csv --quiet",
+    }.items():
+        Path("run", name).write_bytes(Path("run", name).read_bytes()[:-20])
+        assert "anew with concurl fit --resume" in refused(capsys, *call.split())
+        assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+        assert main(call.split()) == 0
+    assert Path("run/assignments.csv").read_bytes() == wanted
+
+
 def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
     assert fit(photos) == 0
     Path("run/names.json").write_text(json.dumps({"0": "red", "1": None, "2": ""}), encoding="utf-8-sig")

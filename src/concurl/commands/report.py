@@ -77,6 +77,6 @@ def take_names(folder: Path, n_clusters: int) -> None:
         cluster, name = columns.index("cluster"), columns.index("name")
         named = [[*row[:name], names.get(int(row[cluster]), ""), *row[name + 1 :]] for row in rows]
     except (csv.Error, ValueError, IndexError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
     if named != rows:
         runfolder.write_text(path, runfolder.csv_text(columns, named))

@@ -131,5 +131,5 @@ def _rows(run: Path) -> list[dict[str, str]]:
         if not rows:
             raise ValueError("no rows")
     except (csv.Error, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
     return rows
