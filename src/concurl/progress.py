@@ -15,6 +15,8 @@ from concurl.errors import one_line
 
 log = logging.getLogger("concurl")
 
+# tqdm's own, but for its rate: of slow steps that one says "9.26s/ steps".
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 _shown: WeakSet[Progress] = WeakSet()
 
 
@@ -42,7 +44,9 @@ class Progress:
         self.begun: tuple[float, int] | None = None  # when the first of it was done, and how much that was
         self.bar: Any = None
         if _seen() and sys.stderr.isatty():
-            self.bar = tqdm(total=total, initial=done, desc=stage, unit=f" {unit}", leave=True, dynamic_ncols=True)
+            self.bar = tqdm(
+                total=total, initial=done, desc=stage, unit=f" {unit}", bar_format=BAR, leave=True, dynamic_ncols=True
+            )
             _shown.add(self)
 
     def advance(self, n: int, note: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from concurl.config import Config
 from concurl.counted import counted
@@ -140,11 +141,13 @@ RECIPES: dict[str, Callable[[], Config]] = {
 
 
 def recipe(name: str) -> Config:
-    """The Config called `name`."""
+    """The Config called `name`, or the one that a run has left in its config.json."""
+    if name.endswith(".json"):
+        return Config.from_json(Path(name))
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"unknown recipe {name!r}{hint} (there are: {', '.join(RECIPES)})")
+        raise UserError(f"unknown recipe {name!r}{hint} (there are: {', '.join(RECIPES)}; or a run's config.json)")
     return RECIPES[name]()
 
 

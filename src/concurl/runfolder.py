@@ -222,12 +222,7 @@ def config_of(folder: Path) -> Config:
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
-    try:
-        return Config.from_json(path)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{path}: cannot be read as a configuration; bring it back, or start anew") from None
+    return Config.from_json(path)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

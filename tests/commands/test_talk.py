@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from small_run import TINY, fit, rows
+from tqdm import tqdm
 
 from concurl.cli import main
 
@@ -85,6 +86,13 @@ def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch
     assert shown.count("\n") == 2
     assert "30/30" in shown
     assert re.search(r"750/750 .* steps/s", shown)
+
+
+def test_slow_steps_have_a_rate_that_can_be_read() -> None:
+    from concurl.progress import BAR
+
+    shown = tqdm.format_meter(3, 41535, elapsed=20, unit=" steps", bar_format=BAR, ncols=100)
+    assert shown.endswith("[00:20<76:54:40,  0.15 steps/s]")
 
 
 def test_what_is_said_beside_a_bar_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

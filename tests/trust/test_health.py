@@ -56,9 +56,7 @@ def test_each_symptom_is_told_once(name: str) -> None:
         ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], None, False),  # what it proposes would be refused
     ],
 )
-def test_clusters_that_end_where_they_began_are_told(
-    losses: list[float], cluster_lr: float | None, told: bool
-) -> None:
+def test_clusters_that_end_where_they_began_are_told(losses: list[float], cluster_lr: float | None, told: bool) -> None:
     health = Health(Config(n_clusters=4, epochs=2 + len(losses), cluster_lr=cluster_lr))
     for epoch, loss in enumerate([None, None, *losses]):
         assert health.warnings == []

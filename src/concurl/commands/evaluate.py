@@ -43,7 +43,9 @@ def main(argv: list[str]) -> int:
             f"of the images are enough)"
         )
     if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, opened.images.names)):
-        log.warning("not the images of %s any more: %s; the scores are those of the images there now", given.run, change)
+        log.warning(
+            "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
+        )
     known = labels >= 0
     trained = run.model_of(given.run, given.device)
     assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))

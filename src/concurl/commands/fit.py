@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--recipe",
         metavar="NAME",
-        help=f"named set of defaults: {', '.join(RECIPES)} (default: modern)",
+        help=f"named set of defaults: {', '.join(RECIPES)} (default: modern); or the config.json of a run",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are (default: $CONCURL_DATA, or ./data)"

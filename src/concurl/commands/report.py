@@ -44,7 +44,9 @@ def main(argv: list[str]) -> int:
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config)
     if change := change_of_images(given.run, opened.images.names):  # they would be shown under the run's labels
-        remedy = "bring those back, or give their place with --source" if given.moved is None else "give the right place"
+        remedy = (
+            "bring those back, or give their place with --source" if given.moved is None else "give the right place"
+        )
         raise UserError(f"{about['source']}: not the images of {given.run}: {change}; {remedy}")
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels

@@ -136,7 +136,9 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
     except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit --resume") from None
     if z.ndim != 2 or len(z) != n:
-        raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit --resume")
+        raise UserError(
+            f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit --resume"
+        )
     return np.asarray(z, dtype=np.float32)
 
 
