@@ -135,7 +135,7 @@ def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], mon
         "early": "clustering began with the first step (see --cluster-start)",
         "never": "beta and gamma are both 0 there, so clustering never begins",
         "stopped": "clustering has not begun yet; go on with it first: concurl fit --resume -o stopped",
-        "bereft": "bereft/features is not there; bring it back, or train anew",
+        "bereft": "bereft/features is not there; bring it back, or train anew (one epoch or two may be too few for it)",
     }.items():
         capsys.readouterr()
         assert main(["fit", "--from", run, "-o", "x", "-k", "4", "--beta", "0.5"]) == 2

@@ -45,6 +45,7 @@ SYNONYMS = {
     "label": "predict",
     "classify": "predict",
     "score": "evaluate",
+    "version": "--version",
 }
 
 

@@ -176,7 +176,7 @@ def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str,
     elif not (folder / MODEL).is_dir():
         why = f"clustering has not begun yet; go on with it first: {call('fit', '--resume', '-o', folder)}"
     else:
-        why = f"{folder / FEATURES} is not there; bring it back, or train anew"
+        why = f"{folder / FEATURES} is not there; bring it back, or train anew (one epoch or two may be too few for it)"
     raise UserError(f"{folder} has no sound features to go on from: {why}")
 
 

@@ -107,9 +107,11 @@ def change_of_images(folder: Path, names: Sequence[str]) -> str:
 
 
 def check_run(folder: Path) -> None:
-    """Refuse, before any work, a run that is not there, or one that was stopped before its end."""
+    """Refuse, before any work, a run that is not there, is no folder, or was stopped before its end."""
     if not folder.exists():
         raise no_such(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give the run's folder: {folder.parent}")
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
         raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
 
