@@ -49,9 +49,10 @@ def export_folders(
     named = read_names(names) if names else names_of(run)
     found = _found(run, root)
     top = _top(root, [file for _, file in found])
+    folders = {cluster: _folder(int(cluster), named) for cluster in {row["cluster"] for row, _ in found}}
     counts: Counter[str] = Counter()
     for row, file in found:
-        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(int(row["cluster"]), named)
+        folder = UNSURE_FOLDER if row["status"] == "unsure" else folders[row["cluster"]]
         # the whole path: two folders may hold a file of the same name
         target = output / folder / os.path.relpath(file, top)
         try:
@@ -91,8 +92,11 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def _folder(cluster: int, named: dict[int, str]) -> str:
-    name = re.sub(r"[^\w .-]", "_", named.get(cluster, "")).strip(" .")[:80]
-    return f"{cluster:03d}" + (f" {name}" if name else "")
+    """Clusters that were given one name are one kind to the user, and share the folder of the first."""
+    given = named.get(cluster, "")
+    first = min((other for other, name in named.items() if name == given), default=cluster) if given else cluster
+    name = re.sub(r"[^\w .-]", "_", given).strip(" .")[:80]
+    return f"{first:03d}" + (f" {name}" if name else "")
 
 
 def _top(root: Path, files: list[Path]) -> Path:
