@@ -28,7 +28,7 @@ from concurl.data.reading import Reading
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
-from concurl.progress import AboveBars, stages
+from concurl.progress import AboveBars, end_bars, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.training.device import Arithmetic, torch_of_its_own
@@ -268,6 +268,9 @@ def _heard() -> Iterator[None]:
         log.addHandler(own)
     try:
         yield
+    except BaseException:
+        end_bars()  # what is said of it begins on a line of its own
+        raise
     finally:
         log.setLevel(level)
         if own is not None:
