@@ -50,7 +50,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     recipe : the Config to start from, or the name of one.
     options : any other Config fields by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
-    views : a callable (uint8 batch, ids, step) -> x1, x2, instead of the preset's augmentations.
+    views : a callable (uint8 batch (B, 3, H, W), ids, step) -> x1, x2, float32 (B, 3, S, S) each, instead of the
+        preset's augmentations.
     random_state : the seed; None, or a RandomState or Generator, to draw one, which is then in `config_.seed`.
     verbose : show progress.
 
