@@ -22,7 +22,9 @@ def main(argv: list[str]) -> int:
         metavar="DIR",
         help="folder of the run (default: runs/demo)",
     )
-    parser.add_argument("--quick", action="store_true", help="a few epochs, to see that everything works: far too few for good scores")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few epochs, to see that everything works: far too few for good scores"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     given = parser.parse(argv)
     speak(quiet=False)
