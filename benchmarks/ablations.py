@@ -23,8 +23,8 @@ import torch
 
 from concurl import run
 from concurl.config import Config
+from concurl.data.opened import open_source
 from concurl.data.parts import Part
-from concurl.data.sources import read_source
 from concurl.recipes import recipe
 from concurl.training.device import Arithmetic
 from record import READOUTS, keep, known
@@ -72,7 +72,8 @@ def main() -> None:
     parser.add_argument("--date", required=True, help="YYYY-MM-DD")
     given = parser.parse_args()
     shared = {key: _value(value) for key, value in (item.split("=", 1) for item in given.set)}
-    images = read_source(given.folder)
+    start = recipe(given.recipe).replace(**{"monitor_every": 10, **shared})
+    images = open_source(given.folder, image_size=start.image_size, largest=run.largest_size(start)).images
     classes = [name.split("/")[0] for name in images.names]
     labels = np.unique(classes, return_inverse=True)[1]
     begun, longest = time.monotonic(), 0.0
@@ -81,8 +82,7 @@ def main() -> None:
         left = given.minutes - (time.monotonic() - begun) / 60
         if name in known(given.results, given.table) or left < longest:
             continue
-        config = recipe(given.recipe).replace(**{"monitor_every": 10, **shared, **changes})
-        config, _ = run.settled(config, images)
+        config, _ = run.settled(start.replace(**changes), images)
         started = time.monotonic()
         result = run.fit(images, config, labels=labels)
         minutes = (time.monotonic() - started) / 60

@@ -6,6 +6,7 @@ with the ACC of the codes.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 from typing import Any
@@ -65,4 +66,5 @@ def ranked() -> list[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     print("\n".join(ranked()))

@@ -5,6 +5,7 @@ python benchmarks/results.py
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Sequence
 from statistics import mean
@@ -225,4 +226,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     main()

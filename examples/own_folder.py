@@ -5,7 +5,6 @@ python examples/own_folder.py                # draws a folder of its own; about 
 """
 
 import argparse
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ LAPTOP = ["--recipe", "digits", "--image-size", "16", "--batch-size", "32", "--e
 
 def draw_patterns(folder: Path, n: int = 240) -> Path:
     """n small pictures of four kinds: lying and standing stripes, a disc, a ring."""
+    folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:16, :16] / 16 - 0.5
     for i in range(n):
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     options = ["-k", given.k] + (["--epochs", given.epochs] if given.epochs else [])
     if given.folder:
         raise SystemExit(run(given.folder, given.output, options))
-    with tempfile.TemporaryDirectory() as drawn:
-        raise SystemExit(run(str(draw_patterns(Path(drawn))), given.output, [*LAPTOP, *options]))
+    drawn = draw_patterns(given.output.with_name(f"{given.output.name}-pictures"))  # they stay: the run refers to them
+    raise SystemExit(run(str(drawn), given.output, [*LAPTOP, *options]))

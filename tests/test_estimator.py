@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -388,3 +389,18 @@ def test_verbose_is_over_after_fit(images: np.ndarray) -> None:
     with pytest.raises(UserError):
         ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit("nowhere")
     assert (log.level, log.handlers) == before
+
+
+def test_a_bar_that_is_cut_short_ends_its_line(images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        ConCURL(3, recipe="digits", options=OPTIONS, views=stop, verbose=True).fit(images)
+    assert stopped.traceback, "it holds the bar, as a notebook does"
+    assert "train: " in terminal.getvalue()
+    assert terminal.getvalue().endswith("\n")

@@ -86,8 +86,15 @@ def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object,
     ("views", "says"),
     [
         ("natural", "views='natural': a callable"),
-        (lambda batch, ids, step: (batch, batch), "views() must give floats"),
-        (lambda batch, ids, step: (batch[1:] / 255, batch[1:] / 255), "64 images for a batch of 64"),
+        (lambda batch, ids, step: None, "it gave NoneType"),
+        (lambda batch, ids, step: (), "it gave none"),
+        (lambda batch, ids, step: (batch / 255 for _ in range(2)), "it gave generator"),
+        (lambda batch, ids, step: (batch.numpy() / 255, batch.numpy() / 255), "it gave ndarray, ndarray"),
+        (lambda batch, ids, step: (batch, batch), "must give 2 tensors of float32"),
+        (lambda batch, ids, step: (batch.double(), batch.double()), "it gave torch.float64 (64, 3, 12, 12), "),
+        (lambda batch, ids, step: (batch[1:] / 255, batch[1:] / 255), "it gave torch.float32 (63, 3, 12, 12), "),
+        (lambda batch, ids, step: (batch[:, :1] / 255, batch[:, :1] / 255), "all of one shape (64, 3, size, size)"),
+        (lambda batch, ids, step: (batch / 255, batch[..., 1:] / 255), "all of one shape (64, 3, size, size)"),
     ],
 )
 def test_what_makes_no_views_is_told_so(images: np.ndarray, views: Any, says: str) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from concurl.cli import main
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -56,6 +58,10 @@ def test_own_folder_labels_every_picture_it_drew(drawn_run: tuple[Path, str]) ->
     np.add.at(kinds, ([int(row["cluster"]) for row in rows], np.arange(240) % 4), 1)
     assert kinds.max(axis=1).sum() / 240 > 0.5
     assert "<html" in (run / "report.html").read_text()[:500]
+
+
+def test_the_drawn_pictures_stay_for_another_page(drawn_run: tuple[Path, str]) -> None:
+    assert main(["report", str(drawn_run[0]), "--quiet"]) == 0
 
 
 def test_own_folder_takes_a_folder(tmp_path: Path) -> None:

@@ -94,9 +94,16 @@ def test_its_minutes_are_those_of_the_whole_training() -> None:
 
 
 def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for options in (["--epochs", "5"], ["photos", "-k", "4"], ["-k", "4", "--seed", "1"], ["--recipe", "digits"]):
-        assert main(["fit", "--from", "origin", "-o", "x", *options]) == 2
-        assert "only these options may change: --balance, --beta, --cluster-lr, " in capsys.readouterr().err
+    for options, fixed in {
+        "--epochs 5": "--epochs",
+        "photos -k 4": "photos",
+        "-k 4 --seed 1 --batch-size 8": "--batch-size, --seed",
+        "--recipe digits": "--recipe",
+        "--data-dir .": "--data-dir",
+    }.items():
+        assert main(["fit", "--from", "origin", "-o", "x", *options.split()]) == 2
+        says = f"leave out {fixed}; only these options may change: --balance, --beta, --cluster-lr, "
+        assert says in capsys.readouterr().err
     cases = {
         ("origin", "x", "--beta", "0", "--gamma", "0"): "nothing would be clustered",
         ("origin", "origin", "-k", "4"): "name another folder",
@@ -130,8 +137,8 @@ def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], mon
         "never": "beta and gamma are both 0 there, so clustering never begins",
         "stopped": "clustering has not begun yet; go on with it first: concurl fit --resume -o stopped",
         **{
-            run: f"{run}/features is not there; bring it back, or train anew (if clustering began at once, with a later "
-            "--cluster-start)"
+            run: f"{run}/features is not there; bring it back, or train anew (if clustering began at once: for more "
+            "epochs, or with a later --cluster-start)"
             for run in ("bereft", "rounded")
         },
     }.items():

@@ -45,6 +45,7 @@ SYNONYMS = {
     "label": "predict",
     "classify": "predict",
     "score": "evaluate",
+    "version": "--version",
 }
 
 
@@ -100,7 +101,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _say(words: object) -> None:
+    from concurl.progress import end_bars
+
     with suppress(OSError):  # the terminal may be gone: the exit code still says what happened
+        end_bars()
         print(f"concurl: {one_line(words)}", file=sys.stderr)
 
 

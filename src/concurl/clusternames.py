@@ -22,5 +22,6 @@ def read_names(path: Path) -> dict[int, str]:
         return {int(cluster): str(name) for cluster, name in given.items() if name is not None}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed') from None
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""  # mostly a comma too many
+        raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed{where}') from None

@@ -195,7 +195,12 @@ class Config:
 
     @classmethod
     def from_json(cls, path: Path) -> Config:
-        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        except (OSError, ValueError, TypeError, RecursionError):
+            raise UserError(f"{path}: cannot be read as a configuration; bring it back, or start anew") from None
 
     @property
     def view_size(self) -> int:

@@ -28,7 +28,7 @@ from concurl.data.reading import Reading
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
-from concurl.progress import stages
+from concurl.progress import AboveBars, end_bars, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.training.device import Arithmetic, torch_of_its_own
@@ -50,7 +50,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     recipe : the Config to start from, or the name of one.
     options : any other Config fields by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
-    views : a callable (uint8 batch, ids, step) -> x1, x2, instead of the preset's augmentations.
+    views : a callable (uint8 batch (B, 3, H, W), ids, step) -> x1, x2, float32 (B, 3, S, S) each, instead of the
+        preset's augmentations.
     random_state : the seed; None, or a RandomState or Generator, to draw one, which is then in `config_.seed`.
     verbose : show progress.
 
@@ -262,12 +263,15 @@ def _check_given(encoder: Any, views: Any = None) -> None:
 @contextmanager
 def _heard() -> Iterator[None]:
     """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
-    level, own = log.level, None if log.hasHandlers() else logging.StreamHandler()
+    level, own = log.level, None if log.hasHandlers() else AboveBars()
     log.setLevel(logging.INFO)
     if own is not None:
         log.addHandler(own)
     try:
         yield
+    except BaseException:
+        end_bars()  # what is said of it begins on a line of its own
+        raise
     finally:
         log.setLevel(level)
         if own is not None:

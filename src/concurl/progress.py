@@ -6,7 +6,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
+from weakref import WeakSet
 
 from tqdm import tqdm
 
@@ -14,12 +15,24 @@ from concurl.errors import one_line
 
 log = logging.getLogger("concurl")
 
+# tqdm's own, but for its rate: of slow steps that one says "9.26s/ steps".
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+_shown: WeakSet[Progress] = WeakSet()
+
 
 class OneLine(logging.Formatter):
     """A log line stays one line, whatever is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
         return one_line(super().format(record))
+
+
+class AboveBars(logging.StreamHandler[TextIO]):
+    """A line that comes while a bar is shown gets a line of its own, above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
 
 
 class Progress:
@@ -31,7 +44,10 @@ class Progress:
         self.begun: tuple[float, int] | None = None  # when the first of it was done, and how much that was
         self.bar: Any = None
         if _seen() and sys.stderr.isatty():
-            self.bar = tqdm(total=total, initial=done, desc=stage, unit=f" {unit}", leave=True, dynamic_ncols=True)
+            self.bar = tqdm(
+                total=total, initial=done, desc=stage, unit=f" {unit}", bar_format=BAR, leave=True, dynamic_ncols=True
+            )
+            _shown.add(self)
 
     def advance(self, n: int, note: str = "") -> None:
         self.done += n
@@ -57,6 +73,12 @@ class Progress:
     def close(self) -> None:
         if self.bar is not None:
             self.bar.close()
+
+
+def end_bars() -> None:
+    """Leave them as they stand: what is said last, of a stop or an error, begins on a line of its own."""
+    for progress in list(_shown):
+        progress.close()
 
 
 def _seen() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from concurl.config import Config
 from concurl.counted import counted
@@ -140,11 +141,13 @@ RECIPES: dict[str, Callable[[], Config]] = {
 
 
 def recipe(name: str) -> Config:
-    """The Config called `name`."""
+    """The Config called `name`, or the one that a run has left in its config.json."""
+    if name.endswith(".json"):
+        return Config.from_json(Path(name))
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"unknown recipe {name!r}{hint} (there are: {', '.join(RECIPES)})")
+        raise UserError(f"unknown recipe {name!r}{hint} (there are: {', '.join(RECIPES)}; or a run's config.json)")
     return RECIPES[name]()
 
 
@@ -180,7 +183,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     if config.n_clusters > n:
         others = f" ({counted(facts.left_out, 'file')} left out: concurl audit says why)" if facts.left_out else ""
         remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
-        raise UserError(f"n_clusters={config.n_clusters} is more than the {n} images{others}; {remedy}")
+        raise UserError(f"n_clusters={config.n_clusters} is more than the {counted(n, 'image')}{others}; {remedy}")
     capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = config.image_size

@@ -10,7 +10,6 @@ import json
 import logging
 import platform
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -131,13 +130,19 @@ def _clear(folder: Path) -> None:
 
 
 def write_start(
-    folder: Path, config: Config, about: dict[str, Any], skipped: Sequence[Skipped], origin: Path | None = None
+    folder: Path,
+    config: Config,
+    about: dict[str, Any],
+    skipped: Sequence[Skipped],
+    *,
+    command: str,
+    origin: Path | None = None,
 ) -> None:
     """run.json (where the images came from), an origin's features, environment.json, skipped.csv and config.json."""
     write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")  # first: it marks the folder as ours
     if origin is not None:
         _take_features(origin, folder)
-    write_text(folder / "environment.json", json.dumps(environment(config), indent=2) + "\n")
+    write_text(folder / "environment.json", json.dumps(environment(config) | {"command": command}, indent=2) + "\n")
     rows = [(s.path, s.status, s.reason) for s in skipped]
     write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
@@ -171,7 +176,7 @@ def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str,
     elif not (folder / MODEL).is_dir():
         why = f"clustering has not begun yet; go on with it first: {call('fit', '--resume', '-o', folder)}"
     else:
-        anew = "train anew (if clustering began at once, with a later --cluster-start)"
+        anew = "train anew (if clustering began at once: for more epochs, or with a later --cluster-start)"
         why = f"{folder / FEATURES} is not there; bring it back, or {anew}"
     raise UserError(f"{folder} has no sound features to go on from: {why}")
 
@@ -211,7 +216,6 @@ def environment(config: Config) -> dict[str, str]:
         "numpy": np.__version__,
         "device": str(Arithmetic.of(config)),
         "system": f"{platform.system()} {platform.machine()}",
-        "command": " ".join(["concurl", *sys.argv[1:]]),
     }
 
 
@@ -219,12 +223,7 @@ def config_of(folder: Path) -> Config:
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
-    try:
-        return Config.from_json(path)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{path}: cannot be read as a configuration; bring it back, or start anew") from None
+    return Config.from_json(path)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

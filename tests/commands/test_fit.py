@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import TINY, fit, rows
+from small_run import TINY, fit, refused, rows
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints
@@ -35,6 +35,25 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     assert [line["epoch"] for line in lines] == [0, 1]
     assert "acc" not in lines[-1], "no labels were given"
     assert tree_hash(photos) == before
+
+
+def test_the_command_that_is_kept_can_be_pasted(photos: Path) -> None:
+    """Whoever called, a shell or a program, and whatever the folder is called."""
+    assert fit(photos.rename("my photos")) == 0
+    kept = json.loads(Path("run/environment.json").read_text())["command"]
+    assert shlex.split(kept)[:6] == ["concurl", "fit", "my photos", "-k", "3", "-o"]
+
+
+def test_the_settings_of_a_run_are_taken_from_its_config(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--tau", "0.2") == 0
+    again = ["fit", str(photos), "--recipe", "run/config.json", "--quiet", "--no-report"]
+    assert main([*again, "-o", "same"]) == 0
+    assert Path("same/model/model.safetensors").read_bytes() == Path("run/model/model.safetensors").read_bytes()
+    assert main([*again, "-o", "other", "--seed", "1"]) == 0
+    one, other = (json.loads(Path(run, "config.json").read_text()) for run in ("run", "other"))
+    assert other == one | {"seed": 1}
+    assert main(["report", "other", "--quiet"]) == 0
+    assert "no.json: cannot be read as a configuration" in refused(capsys, *again, "-o", "x", "--recipe", "no.json")
 
 
 def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:

@@ -119,7 +119,7 @@ def test_too_few_images_are_told_what_became_of_the_files(capsys: pytest.Capture
     assert says in refused(capsys, "fit", str(photos), "-k", "5", "-o", "run", *TINY)
     for path in photos.rglob("*.png"):
         path.write_bytes((photos / "02.png").read_bytes())  # there is nothing less than two clusters to ask for
-    assert "the 1 images (23 files" in (line := refused(capsys, "fit", str(photos), "-k", "2", "-o", "run", *TINY))
+    assert "the 1 image (23 files" in (line := refused(capsys, "fit", str(photos), "-k", "2", "-o", "run", *TINY))
     assert "at least 2 are needed" in line
 
 
@@ -129,8 +129,9 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
     line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
     assert "--overwrite" in line
     assert "--resume" in line
-    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--epochs", "9", "--quiet")
-    assert "only -o" in refused(capsys, "fit", "--resume", "-o", "run", "--recipe", "digits", "--quiet")
+    for more in ("--epochs 9", "-k 9", "--recipe digits", "--limit 0", "--overwrite", "--from run", "photos"):
+        says = f"leave out {more.split()[0]}; it takes only -o DIR"
+        assert says in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", *more.split())
     assert "no run to resume" in refused(capsys, "fit", "--resume", "-o", "elsewhere", "--quiet")
     assert not Path("elsewhere").exists()
     assert tree_hash(Path("run")) == before
@@ -169,6 +170,7 @@ WRONG = [
     ("photos -o x -K 3", "did you mean -k?"),
     ("photos more -o x", "more is a second source"),
     ("photos -o a.txt", "a.txt is a file"),
+    ("photos -o /", "-o / is the root of the whole disk"),
     ("photos -o photos", "nothing is written into photos"),
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),
@@ -209,6 +211,9 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "evaluate half": unfinished,
         "export half --folders copy -o x": unfinished,
         "report rum": "did you mean run?",
+        "report run/summary.json": "run/summary.json is a file; give the run's folder: run",
+        "predict run/summary.json photos -o n.csv": "give the run's folder: run",
+        "version": "did you mean --version?",
         "evaluate rum": "did you mean run?",
         "export rum --folders copy -o x": "did you mean run?",
         "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",

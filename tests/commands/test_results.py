@@ -64,6 +64,21 @@ def test_predict_has_a_row_for_each_given_file(photos: Path, capsys: pytest.Capt
     assert [row["status"] for row in found[25:]] == ["truncated", "not an image"]
 
 
+def test_one_image_is_no_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    header, first, *_ = Path("run/assignments.csv").read_text().splitlines(keepends=True)
+    Path("run/assignments.csv").write_text(header + first)
+    Path("one.txt").write_text("photos/00.png\n")
+    for call, says in {
+        "pack one.txt -o shards --quiet": "1 image packed: shards",
+        "predict run one.txt -o parts --shard 1/1 --quiet": "1 of 1 images labelled, 0 left out: parts/",
+        "merge parts -o one.csv": "1 image labelled, 0 left out: one.csv",
+        "export run --folders copy -o sorted": "1 image in 1 folder: sorted",
+    }.items():
+        assert main(call.split()) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith(says)
+
+
 def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))
@@ -109,6 +124,30 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     assert rows("run/assignments.csv") == before
 
 
+def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    Path("run/names.json").write_text('{"0": "red",\n "1": "blue",\n}')
+    assert '"1": "cars"} is needed (' in (line := refused(capsys, "report", "run", "--quiet"))
+    assert ": line " in line
+    Path("run/names.json").write_text('["red", "blue"]')
+    assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
+
+
+def test_what_is_damaged_is_made_anew_as_the_message_says(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    wanted = Path("run/assignments.csv").read_bytes()
+    for name, call in {
+        "embeddings.npy": "report run --quiet",
+        "assignments.csv": "export run --folders copy -o sorted",
+        "model/model.safetensors": "predict run photos -o new.csv --quiet",
+    }.items():
+        Path("run", name).write_bytes(Path("run", name).read_bytes()[:-20])
+        assert "anew with concurl fit --resume" in refused(capsys, *call.split())
+        assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+        assert main(call.split()) == 0
+    assert Path("run/assignments.csv").read_bytes() == wanted
+
+
 def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
     assert fit(photos) == 0
     Path("run/names.json").write_text(json.dumps({"0": "red", "1": None, "2": ""}), encoding="utf-8-sig")
@@ -145,6 +184,28 @@ def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: py
     assert main(["report", "other", "--quiet"]) == 0, "it was begun with the new place"
 
 
+def test_a_run_of_a_list_can_be_used_from_elsewhere(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths may start from the folder that fit was called in, or from its own."""
+    Path("lists").mkdir()
+    Path("lists/own.png").write_bytes((photos / "00.png").read_bytes())
+    listed = [str(path.relative_to(Path.cwd())) for path in sorted(photos.rglob("*.png"))[1:]]
+    Path("lists/all.txt").write_text("\n".join(["own.png", *listed]))
+    assert fit(Path("lists/all.txt"), "--cluster-start", "0.5") == 0
+    first = Path("run/assignments.csv").read_bytes()
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    for call in (
+        "report ../run --quiet",
+        "suggest ../run --quiet --up-to 3",
+        "export ../run --folders symlink -o sorted",
+        "fit --resume -o ../run --quiet --no-report",
+        "fit --from ../run -k 2 -o ../other --quiet --no-report",
+        "report ../other --quiet",
+    ):
+        assert main(call.split()) == 0, call
+    assert Path("../run/assignments.csv").read_bytes() == first
+
+
 def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,12 +239,29 @@ def test_a_run_of_a_benchmark_can_be_used_from_elsewhere(tmp_path: Path, monkeyp
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fit(photos) == 0
     (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label
-    assert "not the images of run" in refused(capsys, "report", "run", "--quiet")
+    says = "not the images of run: 1 gone, such as 00.png and 1 new, such as zz.png; bring those back"
+    assert says in refused(capsys, "report", "run", "--quiet")
     photos.rename("moved")
     assert "not the images of run" in refused(capsys, "report", "run", "--quiet", "--source", "moved")
     Path("moved/zz.png").write_bytes(b"damaged")
     assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")
     assert "--source goes with" in refused(capsys, "fit", "moved", "--source", "moved", "-o", "new")
+
+
+def test_pictures_that_were_removed_are_no_part_of_scores_and_folders_and_that_is_said(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos) == 0
+    known = "".join(f"{row['path']},{row['cluster']}\n" for row in rows("run/assignments.csv"))
+    Path("labels.csv").write_text(f"path,label\n{known}")
+    (photos / "00.png").unlink()
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    assert "1 gone, such as 00.png; the scores are those of the images there now" in capsys.readouterr().err
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("23 images in ")
+    assert "1 of the run's 24 images, the first '00.png'; left out" in captured.err
 
 
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])

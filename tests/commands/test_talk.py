@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from small_run import TINY, fit, rows
+from tqdm import tqdm
 
 from concurl.cli import main
 
@@ -84,6 +86,36 @@ def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch
     assert shown.count("\n") == 2
     assert "30/30" in shown
     assert re.search(r"750/750 .* steps/s", shown)
+
+
+def test_slow_steps_have_a_rate_that_can_be_read() -> None:
+    from concurl.progress import BAR
+
+    shown = tqdm.format_meter(3, 41535, elapsed=20, unit=" steps", bar_format=BAR, ncols=100)
+    assert shown.endswith("[00:20<76:54:40,  0.15 steps/s]")
+
+
+def test_what_is_said_beside_a_bar_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurl import cli
+    from concurl.commands import audit
+    from concurl.commands.talk import speak
+    from concurl.progress import stages
+
+    def stopped(rest: list[str]) -> int:
+        speak(quiet=False)
+        show = stages()
+        show("audit", 1, 30)
+        logging.getLogger("concurl").warning("few images")
+        show("audit", 2, 30)
+        raise KeyboardInterrupt
+
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(audit, "main", stopped)
+    assert cli.main(["audit"]) == 130
+    lines = [line.split("\r")[-1] for line in terminal.getvalue().split("\n")]
+    assert [line[:6] for line in lines] == ["few im", "audit:", "concur", ""]
 
 
 def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

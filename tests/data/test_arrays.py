@@ -79,6 +79,8 @@ def test_sizes() -> None:
         (np.zeros((0, 40, 40), np.uint8), "holds no images"),
         (np.zeros((5, 4, 40, 3), np.uint8), "at least 8 pixels"),
         (np.zeros((5, 40, 40), np.int64), r"array of int64: .*astype\(np\.uint8\)"),
+        (np.full((5, 40, 40), 4095, np.uint16), r"array of uint16: .*4095 for 12 bits"),
+        (np.full((5, 40, 40), 4095.0), "floats from 4095 to 4095: .*65535 for 16"),
         (np.zeros((5, 40, 40), complex), "array of complex128"),
         (np.full((5, 40, 40), 255.0), r"floats from 255 to 255.*divide by 255"),
         (np.linspace(0, 16, 8000).reshape(5, 40, 40), "floats from 0 to 16: .*divide by 16"),

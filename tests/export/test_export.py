@@ -67,6 +67,16 @@ def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_pa
     assert content(photos) == before
 
 
+def test_clusters_of_one_name_share_a_folder(run: Path, tmp_path: Path) -> None:
+    other, names = tmp_path / "sure", tmp_path / "names.json"
+    shutil.copytree(run, other)
+    (other / "assignments.csv").write_text((run / "assignments.csv").read_text().replace("unsure", "ok"))
+    names.write_text(json.dumps({"2": "shoes", "1": "shoes", "0": ""}))
+    counts = export_folders(other, tmp_path / "out", how="copy", names=names)
+    assert counts.keys() == {"000", "001 shoes"}
+    assert len(content(tmp_path / "out")) == 20
+
+
 @pytest.fixture
 def of_list(run: Path, tmp_path: Path) -> Path:
     """The run as it would be had a list in tmp_path named the pictures, which lie elsewhere."""

@@ -47,15 +47,17 @@ def test_each_symptom_is_told_once(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "told"),
+    ("losses", "cluster_lr", "told"),
     [
-        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], True),
-        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.55], False),  # it may rise in between
-        ([0.60, 0.60], False),  # too short to tell
+        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], 0.1, True),
+        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.55], 0.1, False),  # it may rise in between
+        ([0.60, 0.60], 0.1, False),  # too short to tell
+        ([0.27, 0.27, 0.27, 0.27, 0.27, 0.27], 0.1, False),  # tight from the start: there was nothing to gain
+        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], None, False),  # what it proposes would be refused
     ],
 )
-def test_clusters_that_end_where_they_began_are_told(losses: list[float], told: bool) -> None:
-    health = Health(Config(n_clusters=4, epochs=2 + len(losses)))
+def test_clusters_that_end_where_they_began_are_told(losses: list[float], cluster_lr: float | None, told: bool) -> None:
+    health = Health(Config(n_clusters=4, epochs=2 + len(losses), cluster_lr=cluster_lr))
     for epoch, loss in enumerate([None, None, *losses]):
         assert health.warnings == []
         health.look({"epoch": epoch, "l1": 1.0, "l2": loss})
@@ -232,7 +234,7 @@ def test_copies_alone_are_too_few_images(capsys: pytest.CaptureFixture[str]) -> 
     for i in range(10):
         (folder / f"copy-{i}.png").write_bytes((folder / "000.png").read_bytes())
     assert fit("photos", "-k", "3") == 2
-    assert "1 images" in capsys.readouterr().err
+    assert "more than the 1 image (10 files left out" in capsys.readouterr().err
 
 
 def test_strict_ends_the_run_and_it_goes_on_without(capsys: pytest.CaptureFixture[str]) -> None:

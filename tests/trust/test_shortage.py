@@ -41,6 +41,16 @@ def test_out_of_memory_names_a_part_that_fits(
     assert "Traceback" not in said
 
 
+def test_a_queue_that_fills_the_memory_is_not_mended_by_a_part_of_the_batch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Step, "__call__", lambda *arguments: torch.zeros(2**50))
+    assert main([*FIT, "--queue-size", "100000"]) == 1
+    said = capsys.readouterr().err
+    assert "take a smaller --queue-size" in said
+    assert "--micro-batch" not in said
+
+
 def test_the_fitting_part_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurl.config import Config
     from concurl.training import memory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from concurl import __version__
 from concurl.commands.talk import check_folder, open_again, speak, write_report
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.recipes import recipe
 
@@ -22,7 +22,9 @@ def main(argv: list[str]) -> int:
         metavar="DIR",
         help="folder of the run (default: runs/demo)",
     )
-    parser.add_argument("--quick", action="store_true", help="a few epochs, to see that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few epochs, to see that everything works: far too few for good scores"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     given = parser.parse(argv)
     speak(quiet=False)
@@ -41,7 +43,7 @@ def main(argv: list[str]) -> int:
     assert opened.labels is not None
     config, chosen = run.settled(config, opened.images)
     with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
-        runfolder.write_start(folder, config, about, opened.images.skipped)
+        runfolder.write_start(folder, config, about, opened.images.skipped, command=call("demo", *argv))
         run.tell(chosen)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
         page = write_report(folder, opened)

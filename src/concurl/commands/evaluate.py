@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
+from concurl.commands.talk import add_moved, change_of_images, check_run, moved_to, open_again, speak
 from concurl.errors import UserError
 from concurl.options import Parser
+
+log = logging.getLogger("concurl")
 
 
 def main(argv: list[str]) -> int:
@@ -38,6 +41,10 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
             f"of the images are enough)"
+        )
+    if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, opened.images.names)):
+        log.warning(
+            "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
         )
     known = labels >= 0
     trained = run.model_of(given.run, given.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import add_moved, check_file, check_folder, check_run, moved_to, open_again, speak
+from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
 
         root = None if given.moved is None else Path(list_source(given.moved).root)
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
-        print(f"{sum(counts.values()):,} images in {len(counts)} folders: {given.output}")
+        print(f"{counted(sum(counts.values()), 'image')} in {counted(len(counts), 'folder')}: {given.output}")
         return 0
     from concurl import run, runfolder
     from concurl.export.program import export_program
@@ -46,5 +47,5 @@ def main(argv: list[str]) -> int:
     check_file(given.output, "labeller.pt2", about["source"])
     images = open_again(about, config).images.images
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
-    print(f"{given.output}: gives the same labels as the model on {checked} images")
+    print(f"{given.output}: gives the same labels as the model on {counted(checked, 'image')}")
     return 0

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--recipe",
         metavar="NAME",
-        help=f"named set of defaults: {', '.join(RECIPES)} (default: modern)",
+        help=f"named set of defaults: {', '.join(RECIPES)} (default: modern); or the config.json of a run",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are (default: $CONCURL_DATA, or ./data)"
@@ -90,21 +91,25 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
     add_config_options(parser, recipe(_recipe_named(argv)))
     given = parser.parse(argv)
+    given.command = call("fit", *argv)
     speak(given.quiet)
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
     check_workers(given.workers)
-    others = (given.source, given.recipe, given.limit, given.train_images, given.data_dir)
+    fixed = _fixed(given)
     if given.origin is not None and not given.resume:
-        if any(others) or not LATE.issuperset(given_config(given)):
-            can = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(LATE))
-            raise UserError(f"--from RUN keeps the run's images and features; only these options may change: {can}")
+        if strangers := [word for word in fixed if word not in _options(LATE)]:
+            raise UserError(
+                f"--from RUN keeps the run's images and features: leave out {', '.join(strangers)}; only these options may "
+                f"change: {', '.join(_options(LATE))}"
+            )
         return _branch(given)
     if given.resume:
-        if given_config(given) or given.overwrite or given.origin is not None or any(others):
+        fixed += _options(["overwrite"] * given.overwrite + ["from"] * (given.origin is not None))
+        if fixed:
             raise UserError(
-                "--resume goes on with the run as it was configured: give it only -o DIR (and --source if the images moved, "
-                "--quiet, --no-report, --workers, --strict)"
+                f"--resume goes on with the run as it was configured: leave out {', '.join(fixed)}; it takes only -o DIR, "
+                "--source if the images moved, --quiet, --no-report, --workers and --strict"
             )
         return _resume(given)
     if given.moved is not None:
@@ -122,6 +127,7 @@ def main(argv: list[str]) -> int:
 
     about = {
         "source": absolute(given.source),
+        "called_in": os.getcwd(),
         "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
         "limit": given.limit,
         "train_images": given.train_images,
@@ -129,6 +135,16 @@ def main(argv: list[str]) -> int:
         "version": __version__,
     }
     return _run(given, config, about)
+
+
+def _fixed(given: argparse.Namespace) -> list[str]:
+    """What was given that says which images a run is of, or how it is trained: one that goes on has that already."""
+    named = [name for name in ("recipe", "limit", "train_images", "data_dir") if getattr(given, name) is not None]
+    return ([] if given.source is None else [given.source]) + _options([*named, *given_config(given)])
+
+
+def _options(names: Iterable[str]) -> list[str]:
+    return sorted("-k" if name == "n_clusters" else f"--{name.replace('_', '-')}" for name in names)
 
 
 def _branch(given: argparse.Namespace) -> int:
@@ -179,7 +195,7 @@ def _run(
     about["root"] = opened.images.facts.get("root")
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            runfolder.write_start(folder, config, about, opened.images.skipped, origin)
+            runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
             # Only now, as now there is a train.log. K is in no list of what the images decided: they did not.
             if origin is None and "n_clusters" not in given_config(given):
                 run.tell(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import check_file
+from concurl.counted import counted
 from concurl.options import Parser
 
 
@@ -20,5 +21,5 @@ def main(argv: list[str]) -> int:
     from concurl.data.parts import merge
 
     labelled, left_out = merge(given.parts, given.output)
-    print(f"{labelled:,} images labelled, {left_out:,} left out: {given.output}")
+    print(f"{counted(labelled, 'image')} labelled, {left_out:,} left out: {given.output}")
     return 0

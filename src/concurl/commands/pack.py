@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import check_folder, speak
+from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
 from concurl.progress import stages
@@ -32,5 +33,5 @@ def main(argv: list[str]) -> int:
         raise UserError(f"no files in {given.source} (hidden ones are not looked at)")
     found = pack(listing, given.output, per_shard=given.per_shard, progress=stages())
     left_out = ", ".join(f"{n:,} {status}" for status, n in found.items() if status != "packed")
-    print(f"{found['packed']:,} images packed{f' (left out: {left_out})' if left_out else ''}: {given.output}")
+    print(f"{counted(found['packed'], 'image')} packed{f' (left out: {left_out})' if left_out else ''}: {given.output}")
     return 0

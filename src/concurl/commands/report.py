@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from concurl.clusternames import names_of
-from concurl.commands.talk import add_moved, check_file, check_run, moved_to, open_again, speak, write_report
+from concurl.commands.talk import (
+    add_moved,
+    change_of_images,
+    check_file,
+    check_run,
+    moved_to,
+    open_again,
+    speak,
+    write_report,
+)
 from concurl.errors import UserError
 from concurl.options import Parser
 
@@ -35,7 +43,11 @@ def main(argv: list[str]) -> int:
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     take_names(given.run, config.n_clusters)
     opened = open_again(about, config)
-    check_images(given.run, opened.images.names, about["source"], moved=given.moved is not None)
+    if change := change_of_images(given.run, opened.images.names):  # they would be shown under the run's labels
+        remedy = (
+            "bring those back, or give their place with --source" if given.moved is None else "give the right place"
+        )
+        raise UserError(f"{about['source']}: not the images of {given.run}: {change}; {remedy}")
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
@@ -43,15 +55,6 @@ def main(argv: list[str]) -> int:
         opened = replace(opened, labels=labels, classes=classes)
     print(write_report(given.run, opened))
     return 0
-
-
-def check_images(folder: Path, names: Sequence[str], place: str, *, moved: bool) -> None:
-    """Refuse a place that holds other images, or not all: the page would show them under the run's labels."""
-    from concurl.report.facts import RunFacts, shown
-
-    if [shown(name) for name in names] != list(RunFacts.read(folder).paths):
-        remedy = "give the place they moved to" if moved else "bring those back, or give their place with --source"
-        raise UserError(f"{place}: not the images of {folder}: some are gone, or others have come; {remedy}")
 
 
 def take_names(folder: Path, n_clusters: int) -> None:
@@ -76,6 +79,6 @@ def take_names(folder: Path, n_clusters: int) -> None:
         cluster, name = columns.index("cluster"), columns.index("name")
         named = [[*row[:name], names.get(int(row[cluster]), ""), *row[name + 1 :]] for row in rows]
     except (csv.Error, ValueError, IndexError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
     if named != rows:
         runfolder.write_text(path, runfolder.csv_text(columns, named))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
+from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import stages
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
     images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
-        raise UserError(f"{given.run} has {len(some)} images: at least 8 are needed")
+        raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")
     most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
     assert config.image_size is not None
     parts = embed(

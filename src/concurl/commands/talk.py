@@ -6,13 +6,16 @@ import errno
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.data.aside import cannot_write
+from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call, no_such
 from concurl.options import Parser
-from concurl.progress import OneLine, stages
+from concurl.progress import AboveBars, OneLine, stages
 
 if TYPE_CHECKING:
     from concurl.config import Config
@@ -27,7 +30,7 @@ def speak(quiet: bool) -> None:
     It is stderr that is quiet, and not the log: train.log keeps everything.
     """
     first = os.environ.get("RANK", "0") == "0"
-    stderr = logging.StreamHandler(sys.stderr)
+    stderr = AboveBars(sys.stderr)
     stderr.setFormatter(OneLine())
     stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
     logging.basicConfig(handlers=[stderr], force=True)
@@ -44,7 +47,7 @@ def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
     if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
         about = about | {"data_dir": None}  # then they are where they would be looked for today
     if place is not None:
-        return about | {"source": absolute(place)}
+        return about | {"source": absolute(place), "called_in": os.getcwd()}
     if os.path.isabs(about["source"]) and not _there(about["source"]):
         raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
     return about
@@ -74,22 +77,41 @@ def open_again(about: dict[str, Any], config: Config, workers: int | None = None
     from concurl.data.reading import Reading
 
     data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
-    return open_source(
-        about["source"],
-        data_dir=data_dir,
-        image_size=config.image_size,
-        reading=Reading.of(config),
-        limit=about["limit"],
-        workers=workers,
-        largest=largest,
-        progress=stages(),
-    )
+    with chdir(_paths_start(about)):
+        return open_source(
+            about["source"],
+            data_dir=data_dir,
+            image_size=config.image_size,
+            reading=Reading.of(config),
+            limit=about["limit"],
+            workers=workers,
+            largest=largest,
+            progress=stages(),
+        )
+
+
+def _paths_start(about: dict[str, Any]) -> str:
+    """The folder that fit was called in, where the images are a list: its paths may start from there."""
+    folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
+    return folder if os.path.isdir(folder) else os.curdir
+
+
+def change_of_images(folder: Path, names: Sequence[str]) -> str:
+    """How these images differ from those that the run has labelled; empty if they do not."""
+    from concurl.report.facts import RunFacts, shown
+
+    labelled, found = list(RunFacts.read(folder).paths), [shown(name) for name in names]
+    changes = {"gone": set(labelled) - set(found), "new": set(found) - set(labelled)}
+    told = [f"{len(paths):,} {what}, such as {min(paths)}" for what, paths in changes.items() if paths]
+    return " and ".join(told) or ("" if labelled == found else "another order")
 
 
 def check_run(folder: Path) -> None:
-    """Refuse, before any work, a run that is not there, or one that was stopped before its end."""
+    """Refuse, before any work, a run that is not there, is no folder, or was stopped before its end."""
     if not folder.exists():
         raise no_such(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give the run's folder: {folder.parent}")
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
         raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
 
@@ -116,9 +138,11 @@ def check_limit(limit: int | None) -> None:
 
 
 def check_folder(output: Path, source: str | Path | None = None) -> None:
-    """Refuse, before any work, a folder that is a file, or one inside the pictures' own, which is only read."""
+    """Refuse, before any work, a folder that is a file, the root, or one inside the pictures' own, which is only read."""
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; name a folder with -o")
+    if output.resolve() == Path("/"):
+        raise UserError(f"-o {output} is the root of the whole disk; name a folder in it")
     _check_writable(output)
     _check_outside(output, source)
 

@@ -21,6 +21,7 @@ from concurl.errors import UserError
 log = logging.getLogger("concurl")
 
 _BLOCK = 2**24  # values that are converted at once: memory stays near that of the result
+_DIVIDE = "divide by the most that they can reach: 4095 for 12 bits, 65535 for 16"
 _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 
 
@@ -123,10 +124,10 @@ def _bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
     if images.dtype == np.uint8:
         return images
     if images.dtype != np.bool_ and images.dtype.kind != "f":
-        remedy = "X.astype(np.uint8)" if images.dtype.kind in "iu" else "real numbers"
-        raise UserError(
-            f"an array of {images.dtype}: uint8, or floats in [0, 1], are needed; try {remedy} after scaling"
-        )
+        remedy = "take real numbers"
+        if images.dtype.kind in "iu":
+            remedy = _DIVIDE if images.max() > 255 else "try X.astype(np.uint8)"
+        raise UserError(f"an array of {images.dtype}: uint8, or floats in [0, 1], are needed; {remedy}")
     result = np.empty(images.shape, np.uint8)
     step = max(1, _BLOCK // images[0].size)
     for start in range(0, len(images), step):
@@ -144,7 +145,9 @@ def _check_range(block: NDArray[np.float32], start: int) -> None:
     if not finite.all():
         image = start + int(np.argmin(finite.reshape(len(block), -1).all(axis=1)))
         raise UserError(f"image {image} of the array holds NaN or infinity: leave it out, or use np.nan_to_num")
-    remedy = f"divide by {255 if high > 16 else high:g}" if low >= 0 else "subtract the least value, then divide"
+    remedy = _DIVIDE if high > 255 else f"divide by {255 if high > 16 else high:g}"
+    if low < 0:
+        remedy = "subtract the least value, then divide"
     raise UserError(f"an array of floats from {low:g} to {high:g}: values in [0, 1] are needed; {remedy}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from concurl.clusternames import names_of, read_names
 from concurl.data.aside import FULL, disk_full
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
+
+log = logging.getLogger("concurl")
 
 UNSURE_FOLDER = "unsure"
 
@@ -44,20 +47,12 @@ def export_folders(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
     named = read_names(names) if names else names_of(run)
-    rows = _rows(run)
-    files = [root / row["path"] for row in rows]
-    missing = [row["path"] for row, file in zip(rows, files, strict=True) if not file.is_file()]
-    if missing and any(parent.is_file() for parent in (root / missing[0]).parents):  # a tar shard
-        raise _nothing_to_link(run)
-    if missing:
-        raise UserError(
-            f"{len(missing)} of the run's images are not in {root} (the first: {missing[0]!r}); if they moved, give their "
-            "place with --source"
-        )
-    top = _top(root, files)
+    found = _found(run, root)
+    top = _top(root, [file for _, file in found])
+    folders = {cluster: _folder(int(cluster), named) for cluster in {row["cluster"] for row, _ in found}}
     counts: Counter[str] = Counter()
-    for row, file in zip(rows, files, strict=True):
-        folder = UNSURE_FOLDER if row["status"] == "unsure" else _folder(int(row["cluster"]), named)
+    for row, file in found:
+        folder = UNSURE_FOLDER if row["status"] == "unsure" else folders[row["cluster"]]
         # the whole path: two folders may hold a file of the same name
         target = output / folder / os.path.relpath(file, top)
         try:
@@ -74,6 +69,22 @@ def export_folders(
     return dict(counts)
 
 
+def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
+    """The rows of assignments.csv whose images are still there, with their files."""
+    rows = _rows(run)
+    found = [(row, root / row["path"]) for row in rows if (root / row["path"]).is_file()]
+    if len(found) < len(rows):
+        there = {row["path"] for row, _ in found}
+        missing = next(row["path"] for row in rows if row["path"] not in there)
+        if any(parent.is_file() for parent in (root / missing).parents):  # a tar shard
+            raise _nothing_to_link(run)
+        gone = f"not in {root}: {len(rows) - len(found):,} of the run's {len(rows):,} images, the first {missing!r}"
+        if not found:
+            raise UserError(f"{gone}; if they moved, give their place with --source")
+        log.warning("%s; left out", gone)
+    return found
+
+
 def _remove_empty(folder: Path, top: Path) -> None:
     while folder != top and folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
@@ -81,8 +92,11 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def _folder(cluster: int, named: dict[int, str]) -> str:
-    name = re.sub(r"[^\w .-]", "_", named.get(cluster, "")).strip(" .")[:80]
-    return f"{cluster:03d}" + (f" {name}" if name else "")
+    """Clusters that were given one name are one kind to the user, and share the folder of the first."""
+    given = named.get(cluster, "")
+    first = min((other for other, name in named.items() if name == given), default=cluster) if given else cluster
+    name = re.sub(r"[^\w .-]", "_", given).strip(" .")[:80]
+    return f"{first:03d}" + (f" {name}" if name else "")
 
 
 def _top(root: Path, files: list[Path]) -> Path:
@@ -121,5 +135,5 @@ def _rows(run: Path) -> list[dict[str, str]]:
         if not rows:
             raise ValueError("no rows")
     except (csv.Error, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit") from None
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
     return rows

@@ -112,7 +112,9 @@ class TrainedModel:
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()}, assign=True)
         except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f"{folder}: cannot be read as a model ({reason}); make it anew with concurl fit") from None
+            raise UserError(
+                f"{folder}: cannot be read as a model ({reason}); make it anew with concurl fit --resume"
+            ) from None
         device = device or torch.device("cpu")
         model = model.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         return cls(config, model, space, centres.to(device), A.to(device), u.to(device))

@@ -99,7 +99,7 @@ def _table(path: Path) -> list[dict[str, str]] | None:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
             return list(csv.DictReader(handle))
     except csv.Error as error:
-        raise UserError(f"{path}: no valid csv ({error}); make it anew with concurl fit") from None
+        raise UserError(f"{path}: no valid csv ({error}); make it anew with concurl fit --resume") from None
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -134,9 +134,11 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
         if z.dtype.kind != "f":
             raise ValueError(f"numbers of type {z.dtype}")
     except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
-        raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit") from None
+        raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit --resume") from None
     if z.ndim != 2 or len(z) != n:
-        raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit")
+        raise UserError(
+            f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit --resume"
+        )
     return np.asarray(z, dtype=np.float32)
 
 

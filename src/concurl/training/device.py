@@ -11,6 +11,7 @@ import torch
 
 from concurl.config import Config
 from concurl.cores import usable_cores
+from concurl.counted import counted
 from concurl.errors import RunError, UserError
 
 WORTH_COMPILING = 2_000  # steps; compiling costs up to a minute
@@ -44,7 +45,7 @@ class Arithmetic:
 
     def __str__(self) -> str:
         gpu = self.device.type == "cuda"
-        name = torch.cuda.get_device_name(self.device) if gpu else f"cpu ({torch.get_num_threads()} threads)"
+        name = torch.cuda.get_device_name(self.device) if gpu else f"cpu ({counted(torch.get_num_threads(), 'thread')})"
         return f"{name}, {'bfloat16' if self.autocast else 'float32'}"
 
 

@@ -12,6 +12,7 @@ log = logging.getLogger("concurl")
 
 PATIENCE = 5  # looks that a symptom must last: the first ones look like this in every run, but not the last one
 GAINED = 0.95  # of the cluster loss in its first epoch: a run that ends above it has learned nothing since
+TIGHT = 0.2  # of ln K: clusters that were found at once, and whose loss is below that, had little left to gain
 
 
 class Health:
@@ -51,13 +52,15 @@ class Health:
             )
             self._cluster_losses.append(loss)
             first = self._cluster_losses[0]
+            # Without a cluster_lr there is no second course of the learning rate, and none to lower.
+            told = last and len(self._cluster_losses) > PATIENCE and self.config.cluster_lr is not None
             self._watch(
                 "no gain",
                 1,
-                last and len(self._cluster_losses) > PATIENCE and loss > GAINED * first,
+                told and loss > max(GAINED * first, TIGHT * ln_k),
                 f"learning clusters has gained nothing: their loss ends at {loss:.3f}, and was {first:.3f} in its first epoch. "
-                "Usually the learning rate is too high for features trained so long, and undoes them: try a smaller "
-                "--cluster-lr (concurl fit --from this run)",
+                "If the clusters look good on the page, all is well. If not, usually the learning rate is too high for "
+                "features trained so long, and undoes them: try a smaller --cluster-lr (concurl fit --from this run)",
             )
         sizes = row.get("cluster_sizes")
         if sizes is not None:

@@ -29,22 +29,25 @@ def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
         if not _tells_of_memory(error):
             raise
         _let_go(error)
-    size = fitting_part(config, device)
-    remedy = (
-        f"--micro-batch {size} would probably fit, and leaves the batch and its codes as they are"
-        if size >= 2
-        else "not even the smallest part would fit: take a smaller --encoder or --image-size"
-    )
+    remedy = _remedy(config, device)
     tried = f"batch_size={config.batch_size}"
     if config.micro_batch is not None:
         tried += f" and micro_batch={config.micro_batch}"
     raise RunError(f"out of memory on {device} with {tried}: {remedy}; nothing saved is lost")
 
 
+def _remedy(config: Config, device: torch.device) -> str:
+    queue = 2 * 4 * config.n_views * config.queue_size * config.embedding_dim  # bytes: a step holds a second copy
+    if queue > _failed_part(config) * _bytes_per_image(config):
+        return f"queue_size={config.queue_size:,} takes more than the networks do: take a smaller --queue-size"
+    size = fitting_part(config, device)
+    if size < 2:
+        return "not even the smallest part would fit: take a smaller --encoder or --image-size"
+    return f"--micro-batch {size} would probably fit, and leaves the batch and its codes as they are"
+
+
 def fitting_part(config: Config, device: torch.device) -> int:
     """The largest power of two, below the part (or batch) that failed, that should fit into what is free."""
-    assert config.batch_size is not None
-    failed = min(config.batch_size, config.micro_batch or config.batch_size)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(device)[0]
@@ -53,9 +56,14 @@ def fitting_part(config: Config, device: torch.device) -> int:
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     wanted = ranks * free / max(1.0, _OVERHEAD * _bytes_per_image(config))
     size = 1
-    while size * 2 <= min(wanted, failed // 2):
+    while size * 2 <= min(wanted, _failed_part(config) // 2):
         size *= 2
     return size
+
+
+def _failed_part(config: Config) -> int:
+    assert config.batch_size is not None
+    return min(config.batch_size, config.micro_batch or config.batch_size)
 
 
 def _tells_of_memory(error: BaseException) -> bool:

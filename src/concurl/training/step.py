@@ -62,10 +62,7 @@ class Step:
         """
         now = Settings(*settings)
         views = self.views(images, ids, number)
-        if len(views) != self.config.n_views:
-            raise UserError(f"views() made {len(views)} views of the batch, but n_views={self.config.n_views}")
-        if any(len(x) != len(images) or not torch.is_floating_point(x) for x in views):
-            raise UserError(f"views() must give floats, and {len(images)} images for a batch of {len(images)}")
+        _check_views(views, self.config.n_views, len(images), 2 if self.config.sobel else 3)
         losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
@@ -151,6 +148,19 @@ class Step:
     def whole(self, z: Tensor) -> Tensor:
         """The rows of all ranks, in the batch's order: so the queue is the same on any number of them."""
         return self.world.gather(z)
+
+
+def _check_views(views: object, n_views: int, n_images: int, channels: int) -> None:
+    """The user's own views() may give anything."""
+    found = list(views) if isinstance(views, Sequence | Tensor) else [views]
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype == torch.float32 else () for x in found}
+    shape = shapes.pop() if len(shapes) == 1 else ()
+    if len(found) != n_views or len(shape) != 4 or shape[:2] != (n_images, channels):
+        gave = (f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__ for x in found)
+        raise UserError(
+            f"views() must give {n_views} tensors of float32, all of one shape ({n_images}, {channels}, size, size); it gave "
+            f"{', '.join(gave) or 'none'}"
+        )
 
 
 def by_view(rows: Tensor, n_views: int) -> Tensor:
