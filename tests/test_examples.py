@@ -72,7 +72,7 @@ def test_own_folder_takes_a_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "argv", "own_folder.py photos -k 2 -o run --epochs 1".split())
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_path(str(EXAMPLES / "own_folder.py"), run_name="__main__")
     assert "16 ok" in capsys.readouterr().out
     assert len(table(tmp_path / "run" / "assignments.csv")) == 16
