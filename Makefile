@@ -13,8 +13,9 @@ demo: $(VENV)/ready
 demo-quick: $(VENV)/ready
 	$(BIN)/concurl demo --quick -o runs/demo-quick
 
+# In two processes, as most tests leave a second core idle; who is done first takes from what the other has left.
 test: $(VENV)/ready-dev lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

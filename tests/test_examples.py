@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -64,15 +65,22 @@ def test_the_drawn_pictures_stay_for_another_page(drawn_run: tuple[Path, str]) -
     assert main(["report", str(drawn_run[0]), "--quiet"]) == 0
 
 
-def test_own_folder_takes_a_folder(tmp_path: Path) -> None:
+def test_own_folder_takes_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, which has imported torch already; in one of its own it runs for the test above."""
     photos = tmp_path / "photos"
     photos.mkdir()
     rng = np.random.default_rng(0)
     for i in range(16):
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photos / f"{i}.png")
     (photos / "broken.jpg").write_bytes(b"\xff\xd8\xff")
-    said = example("own_folder.py", "photos", "-k", "2", "-o", "run", "--epochs", "1", cwd=tmp_path)
-    assert "16 ok" in said
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "argv", "own_folder.py photos -k 2 -o run --epochs 1".split())
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_path(str(EXAMPLES / "own_folder.py"), run_name="__main__")
+    assert "16 ok" in capsys.readouterr().out
     assert len(table(tmp_path / "run" / "assignments.csv")) == 16
     assert [row["path"] for row in table(tmp_path / "run" / "skipped.csv")] == ["broken.jpg"]
 

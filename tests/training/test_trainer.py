@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from concurl.objective.sinkhorn import sinkhorn
 from concurl.training import beginning
 from concurl.training.divergence import Diverged
 from concurl.training.trainer import FEATURES, Trainer
-from ranks import pictures
+from ranks import Stop, pictures
 
 
 def watched(config, each=lambda trainer, clustering: None):
@@ -38,10 +39,12 @@ def as_clustering_began(config):
     met = []
 
     def keep(trainer, clustering):
-        if clustering and not met:
+        if clustering:
             met.append((copy.deepcopy(trainer.model), trainer.queue.entries.clone()))
+            raise Stop
 
-    watched(config, keep)
+    with suppress(Stop):
+        watched(config, keep)
     return *met[0], Trainer(config, pictures()).model.prototypes.detach()
 
 

@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -240,6 +241,7 @@ def test_a_closed_terminal_loses_no_step(tmp_path: Path) -> None:
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(tmp_path)
+        termios.tcsetwinsize(0, (24, 80))  # a new one has no columns, and shows no bar
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(command[0], command)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
