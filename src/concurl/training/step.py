@@ -153,7 +153,8 @@ class Step:
 def _check_views(views: object, n_views: int, n_images: int, channels: int) -> None:
     """The user's own views() may give anything."""
     found = list(views) if isinstance(views, Sequence | Tensor) else [views]
-    shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype == torch.float32 else () for x in found}
+    floats = (torch.float32, torch.get_default_dtype())  # the second is another only where all is computed in float64
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype in floats else () for x in found}
     shape = shapes.pop() if len(shapes) == 1 else ()
     if len(found) != n_views or len(shape) != 4 or shape[:2] != (n_images, channels):
         gave = (f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__ for x in found)
