@@ -73,6 +73,14 @@ def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], 
     assert tree_hash(Path()) == before
 
 
+def test_a_runs_own_table_is_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    Path("run").mkdir()
+    Path("run/run.json").touch()
+    for argv in (["predict", "run", str(photos)], ["audit", str(photos)]):
+        assert "a table of the run itself" in refused(capsys, *argv, "-o", "run/assignments.csv")
+    assert main(["audit", str(photos), "-o", "run/audit.csv"]) == main(["audit", str(photos), "-o", "skipped.csv"]) == 0
+
+
 def test_a_folder_called_as_a_benchmark_is_not_taken_for_it(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     photos.rename("digits")
     assert "write ./digits for the folder" in refused(capsys, "fit", "digits", "-k", "3", "-o", "run", *TINY)

@@ -160,6 +160,8 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
         )
     if source is not None and output.exists() and os.path.exists(source) and os.path.samefile(output, source):
         raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
+    if output.name in ("assignments.csv", "skipped.csv") and (output.parent / "run.json").exists():
+        raise UserError(f"-o {output} is a table of the run itself, and would be replaced; choose another file")
     _check_writable(output)
     _check_outside(output, source)
 
