@@ -237,6 +237,7 @@ def test_threads_do_not_meddle_with_each_other(fitted: ConCURL, images: np.ndarr
         several = list(threads.map(lambda _: clone(fitted).fit(images), range(6)))
         labels = list(threads.map(lambda _: several[0].predict(images), range(24)))
     for other in several:
+        assert not other.trained_.model.training  # or one thread would end what another is about
         np.testing.assert_array_equal(other.embeddings_, fitted.embeddings_)
     np.testing.assert_array_equal(labels, [fitted.labels_] * 24)
 

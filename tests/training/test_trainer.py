@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
 from concurl.training import beginning
 from concurl.training.divergence import Diverged
-from concurl.training.trainer import FEATURES, Trainer
+from concurl.training.trainer import CHECKPOINTS, FEATURES, Trainer
 from ranks import Stop, pictures
 
 
@@ -177,6 +178,25 @@ def test_a_row_has_no_value_for_a_loss_without_weight(config, weight, loss):
     trainer, _ = watched(config.replace(epochs=1, cluster_start=0.0, **{weight: 0.0}))
     (row,) = trainer.metrics.rows
     assert [name for name in ("l1", "l2", "l3") if row[name] is None] == [loss]
+
+
+def test_what_a_run_does_by_the_clock(config, tmp_path, monkeypatch):
+    """Steps of 25 seconds: a checkpoint after a minute and one at the end, and how fast it was."""
+    clock = [1000.0]
+    monkeypatch.setattr("concurl.training.trainer.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    trainer = Trainer(config.replace(epochs=1, checkpoint_minutes=1.0), pictures(), folder=tmp_path)
+    take, saved = trainer.take_step, []
+
+    def slow(*arguments):
+        clock[0] += 25
+        return take(*arguments)
+
+    trainer.take_step = slow
+    trainer.save = lambda kind=CHECKPOINTS: saved.append((kind, trainer.step))
+    trainer.fit()
+    assert saved == [(FEATURES, 2), (CHECKPOINTS, 3), (CHECKPOINTS, 5)]
+    (row,) = trainer.metrics.rows
+    assert (row["images_per_second"], row["minutes"]) == (0.8, 2.083)
 
 
 def test_the_clock_goes_on_where_it_stood(config, tmp_path):
