@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import logging
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -19,17 +15,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-import concurl
 from concurl import ConCURL, Config
 from concurl.errors import UserError
 from concurl.recipes import recipe
-from concurl.report.notebook import summary
 from mean_colour import MeanColour
 
 OPTIONS = {"epochs": 1}
@@ -336,71 +329,3 @@ def test_an_interruption_is_no_error_to_be_caught(
         ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
     assert ends is KeyboardInterrupt or caught.value.code == 128 + number  # type: ignore[attr-defined]
     assert signal.getsignal(number) is before
-
-
-def test_a_notebook_counts_one_as_one() -> None:
-    page = summary(np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.float32), 2, 0, {})
-    assert "1 image in 2 clusters; " in page
-    assert "1 further cluster is smaller, or empty." in page
-
-
-def test_a_notebook_shows_the_clusters(fitted: ConCURL, tmp_path: Path) -> None:
-    unfitted = ConCURL(3)._repr_mimebundle_()["text/html"]
-    assert "ConCURL" in unfitted
-    assert "Cluster 0" not in unfitted
-    page = fitted._repr_mimebundle_()["text/html"]
-    assert "concurl-summary" in fitted._repr_html_()
-    assert "300 images in 10 clusters" in page
-    for cluster, size in enumerate(np.bincount(fitted.labels_, minlength=10)):
-        assert not size or f'Cluster {cluster}</th><td style="text-align:right">{size}</td>' in page
-    assert page.count("<img ") == sum(min(8, n) for n in np.bincount(fitted.labels_))
-    assert "http" not in page.partition("concurl-summary")[2]  # the pictures are in it
-    fitted.save(tmp_path / "model")
-    assert "Cluster 0" not in ConCURL.load(tmp_path / "model")._repr_html_()
-    with config_context(display="text"):
-        assert "text/html" not in fitted._repr_mimebundle_()
-
-
-def test_a_notebook_offers_the_public_names() -> None:
-    script = "import concurl, sys; assert set(concurl.__all__) <= set(dir(concurl)); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True)
-    assert concurl.ConCURL is ConCURL
-
-
-def test_verbose_is_seen(tmp_path: Path) -> None:
-    script = (
-        "import sys, numpy as np; from concurl import ConCURL\n"
-        "images = np.random.default_rng(0).integers(0, 255, (300, 12, 12), dtype=np.uint8)\n"
-        "for verbose in (False, True):\n"
-        "    ConCURL(3, recipe='digits', options={'epochs': 1}, verbose=verbose).fit(images)\n"
-        "    print('fitted', file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    quiet, loud, _ = done.stderr.split("fitted")
-    assert "train:" in loud
-    assert "train:" not in quiet  # but warnings are for everybody
-
-
-def test_verbose_is_over_after_fit(images: np.ndarray) -> None:
-    log = logging.getLogger("concurl")
-    before = log.level, list(log.handlers)
-    ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit(images)
-    assert (log.level, log.handlers) == before
-    with pytest.raises(UserError):
-        ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit("nowhere")
-    assert (log.level, log.handlers) == before
-
-
-def test_a_bar_that_is_cut_short_ends_its_line(images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    with pytest.raises(KeyboardInterrupt) as stopped:
-        ConCURL(3, recipe="digits", options=OPTIONS, views=stop, verbose=True).fit(images)
-    assert stopped.traceback, "it holds the bar, as a notebook does"
-    assert "train: " in terminal.getvalue()
-    assert terminal.getvalue().endswith("\n")

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from PIL import ImageColor
 
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
 
 LATE = frozenset({
     "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
@@ -199,8 +199,11 @@ class Config:
             return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
-        except (OSError, ValueError, TypeError, RecursionError):
-            raise UserError(f"{path}: cannot be read as a configuration; bring it back, or start anew") from None
+        except FileNotFoundError:
+            raise no_such(path) from None
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{path}: cannot be read as a configuration{where}") from None
 
     @property
     def view_size(self) -> int:

@@ -53,7 +53,11 @@ def test_the_settings_of_a_run_are_taken_from_its_config(photos: Path, capsys: p
     one, other = (json.loads(Path(run, "config.json").read_text()) for run in ("run", "other"))
     assert other == one | {"seed": 1}
     assert main(["report", "other", "--quiet"]) == 0
-    assert "no.json: cannot be read as a configuration" in refused(capsys, *again, "-o", "x", "--recipe", "no.json")
+    Path("no.json").write_text('{"epochs": 3,}')
+    says = "no.json: cannot be read as a configuration (Expecting property name"
+    assert says in refused(capsys, *again, "-o", "x", "--recipe", "no.json")
+    says = "run/confg.json: no such file or folder; did you mean run/config.json?"
+    assert says in refused(capsys, *again, "-o", "x", "--recipe", "run/confg.json")
 
 
 def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,14 @@ def export_folders(
 
 def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
     """The rows of assignments.csv whose images are still there, with their files."""
-    rows = _rows(run)
-    found = [(row, root / row["path"]) for row in rows if (root / row["path"]).is_file()]
-    if len(found) < len(rows):
-        there = {row["path"] for row, _ in found}
-        missing = next(row["path"] for row in rows if row["path"] not in there)
-        if any(parent.is_file() for parent in (root / missing).parents):  # a tar shard
+    rows = [(row, root / row["path"]) for row in _rows(run)]
+    there = [file.is_file() for _, file in rows]
+    found = list(compress(rows, there))
+    if not all(there):
+        row, file = rows[there.index(False)]
+        if any(parent.is_file() for parent in file.parents):  # a tar shard
             raise _nothing_to_link(run)
-        gone = f"not in {root}: {len(rows) - len(found):,} of the run's {len(rows):,} images, the first {missing!r}"
+        gone = f"not in {root}: {there.count(False):,} of the run's {len(rows):,} images, the first {row['path']!r}"
         if not found:
             raise UserError(f"{gone}; if they moved, give their place with --source")
         log.warning("%s; left out", gone)
