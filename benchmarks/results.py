@@ -48,8 +48,8 @@ The runs named views24 have the views of 24 px that the recipe has now, but prot
 the learning rate three times as high, which features trained for 850 epochs do not bear (log.md). They were made by their
 commands, in which the size of the views was still an option of another name; k-means where their clustering begins: 0.838 / 0.735
 / 0.700 after 300 epochs and 6.8 minutes, 0.862 / 0.796 / 0.735 after 850 epochs and 18 minutes. The others have views of 32 px.
-They are slower and not better. Of those byol-soft-355 and concurl-355 went on from byol-kmeans-300 by a script; the rest was run by
-its commands.
+They are slower and not better. Of those byol-soft-355 and concurl-355 went on from byol-kmeans-300 by a script; the rest was run
+by its commands.
 """,
     "stl10": """\
 All rows by `python benchmarks/ablations.py stl10 --table stl10 --date YYYY-MM-DD --set epochs=200`. A third of the paper's images
