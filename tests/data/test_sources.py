@@ -16,9 +16,10 @@ from pictures import encoded, scene
 from PIL import Image
 
 from concurl.data.batches import sample
-from concurl.data.decode import decode_file
+from concurl.data.decode import decode
 from concurl.data.imageset import ImageSet
-from concurl.data.sources import choose_size, read_files, read_source, stored_size
+from concurl.data.sizes import choose_size, stored_size
+from concurl.data.sources import read_files, read_source
 from concurl.errors import UserError
 from trees import tree_hash
 
@@ -45,7 +46,7 @@ def test_images_and_names_belong_together(tmp_path: Path) -> None:
     assert found.images.shape == (12, 3, 96, 96)
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in root.rglob("*.png"))
     for name, image in zip(found.names, found.images, strict=True):
-        assert (image == decode_file(Path(found.facts["root"]) / name, 96)).all()
+        assert (image == decode((Path(found.facts["root"]) / name).read_bytes(), 96).pixels).all()
     assert (found.facts["image_size"], found.facts["stored_size"]) == (96, 96)
 
 
@@ -161,7 +162,7 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
         each = found.each_given()
         assert [root / name for name in each.names] == [files[4], files[3], files[0], copy, files[4]]
         assert [skip.status for skip in each.skipped] == ["not an image"]
-        want = np.stack([decode_file(root / name, 32) for name in each.names])
+        want = np.stack([decode((root / name).read_bytes(), 32).pixels for name in each.names])
         assert each.images.shape == want.shape
         assert np.array_equal(np.asarray(each.images), want)
         assert np.array_equal(np.asarray(each.images[1:3]), want[1:3])
@@ -174,11 +175,12 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
     assert plain.each_given() is plain
 
 
-def test_read_files(tmp_path: Path) -> None:
+def test_read_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = photos(tmp_path / "photos")
     paths = sorted(root.rglob("*.png"), reverse=True)
     shutil.copy(paths[0], root / "copy.png")
-    found = read_files([*paths, root / "copy.png"], 48, root=root, cache=tmp_path / "cache", workers=0)
+    found = read_files([*paths, root / "copy.png"], 48, root=root)
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"])
     assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
     assert not found.skipped

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data.decode import DecodeError, decode_picture, resized
+from concurl.data.content import DecodeError
+from concurl.data.decode import decode_picture, resized
 from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
 from concurl.data.reading import OWN, Reading

@@ -106,10 +106,9 @@ def audit(
     reading: Reading = OWN,
     workers: int | None = None,
     progress: Progress | None = None,
-    exclude: Iterable[PathLike] = (),
 ) -> Iterator[Row]:
-    """The rows as they come, by the bytes of the files' names. `exclude`: folders that are not entered."""
-    listing = list_source(source, exclude=exclude)
+    """The rows as they come, by the bytes of the files' names."""
+    listing = list_source(source)
     return (
         row for row, _ in inspect(listing, None, reading=reading, workers=workers, progress=progress, stage="audit")
     )

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
 from concurl.data.imageset import ImageSet
 from concurl.data.reading import OWN, Reading
-from concurl.data.sources import read_source, stored_size
+from concurl.data.sizes import stored_size
+from concurl.data.sources import read_source
 from concurl.errors import UserError
 
 

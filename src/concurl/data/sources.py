@@ -25,9 +25,7 @@ from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, PathLike, list_files, list_source
 from concurl.data.names import Names
 from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import SIZES, likely_images, measure_sizes
-from concurl.data.sizes import choose_size as choose_size
-from concurl.data.sizes import stored_size as stored_size
+from concurl.data.sizes import SIZES, choose_size, likely_images, measure_sizes, stored_size
 from concurl.data.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
 
@@ -47,7 +45,6 @@ def read_source(
     workers: int | None = None,
     progress: Progress | None = None,
     reading: Reading = OWN,
-    exclude: Iterable[PathLike] = (),
     largest: int | None = None,
     limit: int | None = None,
 ) -> ImageSet:
@@ -59,69 +56,63 @@ def read_source(
         views that goes with it is then in facts["image_size"].
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for every core, 0 for none but this one, without their protection.
-    exclude: folders that are not entered, such as the run's own.
     largest: the largest working size that may be chosen where `size` is None.
     limit: only so many of the files, a fixed sample; the others are not opened. An array is taken whole.
     """
     if is_array(source):
         return read_array(source, size)
-    if isinstance(source, str) and not source:  # it would be the current folder
-        raise _no_source(source)
-    if isinstance(source, Mapping) or hasattr(source, "columns"):  # what a table lists is its headings
-        raise _no_source(source)
     if not isinstance(source, str | os.PathLike):
-        try:
-            items = list(source)
-        except TypeError:
-            raise _no_source(source) from None
-        if items and all(isinstance(item, Image.Image) for item in items):
-            return read_pictures(items, size, largest, reading)
-        if items and not all(isinstance(item, str | os.PathLike) for item in items):
-            return read_array(_stacked(items), size)
-        source = items
+        source = _items(source)
+        if source and all(isinstance(item, Image.Image) for item in source):
+            return read_pictures(source, size, largest, reading)
+        if source and not all(isinstance(item, str | os.PathLike) for item in source):
+            return read_array(_stacked(source), size)
+    elif source == "":  # it would be the current folder
+        raise _no_source(source)
     folder = default_folder() if cache is None else Path(cache)
-    listing = list_source(source, exclude=[folder, *exclude], cache=folder)
-    if limit is None or limit >= len(listing):
-        return _read(listing, size, folder, reading, False, workers, progress, largest)
-    from concurl.data.batches import sample  # torch comes with it: not before it is needed
+    listing = list_source(source, exclude=[folder], cache=folder)
+    more: dict[str, Any] = {}
+    if limit is not None and limit < len(listing):
+        listing, more = _sample(listing, limit), {"limit": limit}
+    return _read(listing, size, folder, reading=reading, workers=workers, progress=progress, largest=largest, **more)
+
+
+def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Progress | None = None) -> ImageSet:
+    """A benchmark's files at side `size`, sorted by their names below `root`. Copies stay in: its protocol counts them."""
+    folder = default_folder()
+    listing = list_files(paths, root=root, cache=folder)
+    listing.listed = None  # the labels go by name, not by the order of the paths
+    return _read(listing, size, folder, keep_duplicates=True, progress=progress)
+
+
+def _items(source: Iterable[Any]) -> list[Any]:
+    if isinstance(source, Mapping) or hasattr(source, "columns"):  # a table would give its headings
+        raise _no_source(source)
+    try:
+        return list(source)
+    except TypeError:
+        raise _no_source(source) from None
+
+
+def _sample(listing: Listing, limit: int) -> Listing:
+    from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
     likely = likely_images(listing)
     chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
-    some = Listing(listing.source, listing.root, chosen)
-    return _read(some, size, folder, reading, False, workers, progress, largest, limit=limit)
-
-
-def read_files(
-    paths: Sequence[Path],
-    size: int,
-    *,
-    root: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    reading: Reading = OWN,
-    keep_duplicates: bool = True,
-) -> ImageSet:
-    """These files at side `size`; names are relative to `root`, or to the deepest folder that holds them all.
-
-    Copies of an image stay in: a benchmark's protocol counts them.
-    """
-    folder = default_folder() if cache is None else Path(cache)
-    listing = list_files(paths, root=root, cache=folder)
-    listing.listed = None  # by name, for everyone
-    return _read(listing, size, folder, reading, keep_duplicates, workers, progress)
+    return Listing(listing.source, listing.root, chosen)
 
 
 def _read(
     listing: Listing,
     size: int | None,
     folder: Path,
-    reading: Reading,
-    keep_duplicates: bool,
-    workers: int | None,
-    progress: Progress | None,
+    *,
+    reading: Reading = OWN,
+    keep_duplicates: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
     largest: int | None = None,
-    **more: Any,  # what else sets this pack apart from others of the source
+    **more: Any,  # what else sets this pack apart from others of the same source
 ) -> ImageSet:
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
