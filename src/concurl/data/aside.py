@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -64,15 +65,12 @@ def _claimed(partial: Path) -> IO[bytes]:
 
 
 def _lock(file: IO[bytes]) -> None:
-    if os.name == "posix":
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # some network file systems have no locks
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # some network file systems have no locks
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -111,9 +109,8 @@ def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose a
 
 def sync_folder(folder: Path) -> None:
     """Without this the rename itself may be lost when the power fails."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

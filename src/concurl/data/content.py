@@ -59,7 +59,7 @@ def read_content(path: str, start: int = 0, length: int | None = None) -> bytes:
     """All bytes of a file, or `length` of them from `start` on (a member of an archive)."""
     try:
         # O_NONBLOCK, as opening a named pipe would otherwise wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):

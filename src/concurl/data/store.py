@@ -13,6 +13,7 @@ any other change makes a new pack, in place of the old one.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import mmap
@@ -140,11 +141,8 @@ def locked(slot: Slot) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(error, lock, remedy=_REMEDY) from error
     with file:
-        if os.name == "posix":
-            import fcntl
-
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

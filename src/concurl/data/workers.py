@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -44,8 +45,6 @@ class Lost:
 
 def worker_count(asked: int | None, tasks: int) -> int:
     """Every core this process may use, unless asked otherwise; 0 means none but this process."""
-    if os.name != "posix":
-        return 0
     return min(usable_cores() if asked is None else asked, tasks)
 
 
@@ -206,8 +205,6 @@ def _found(function: str) -> Callable[[bytes], bytes]:
 
 
 def _confine(memory: int) -> None:
-    import resource
-
     # libtiff and libjpeg complain on stderr about every odd file; the row says it better.
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
