@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from concurl.config import Config
-    from concurl.data.opened import Opened
+    from concurl.data.imageset import Opened
     from concurl.run import Result
     from concurl.training.distributed import World
 

@@ -19,7 +19,7 @@ from concurl.progress import AboveBars, OneLine, stages
 
 if TYPE_CHECKING:
     from concurl.config import Config
-    from concurl.data.opened import Opened
+    from concurl.data.imageset import Opened
 
 log = logging.getLogger("concurl")
 

@@ -58,3 +58,12 @@ class ImageSet:
         images = pick(self.images, self.given.index)
         skipped = [skip for skip in self.skipped if skip.status != "duplicate"]
         return ImageSet(images, self.given.names, skipped, self.facts)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source's images and, apart from them, what only evaluation and report may use."""
+
+    images: ImageSet
+    labels: NDArray[np.int64] | None = None
+    classes: Sequence[str] | None = None

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
-from concurl.data.imageset import ImageSet
+from concurl.data.imageset import ImageSet, Opened
 from concurl.data.reading import OWN, Reading
 from concurl.data.sizes import stored_size
 from concurl.data.sources import read_source
 from concurl.errors import UserError
-
-
-@dataclass(frozen=True)
-class Opened:
-    """The images, and apart from them what only evaluation and report may use."""
-
-    images: ImageSet
-    labels: NDArray[np.int64] | None = None
-    classes: Sequence[str] | None = None
-    protocol: str = ""
 
 
 def open_source(
@@ -46,8 +32,7 @@ def open_source(
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
     size = None if image_size is None else stored_size(image_size)
     if isinstance(source, str) and source in BENCHMARKS:
-        found = load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
-        return Opened(found.images, found.labels, found.classes, found.protocol)
+        return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
     if isinstance(source, str) and not os.path.lexists(source):
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
