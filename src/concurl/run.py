@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from concurl.assignments import BLOCK, write_assignments
 from concurl.clustering.assign import (
     BRANCHES,
-    UNSURE,
     Assignment,
     Floats,
     assign_embeddings,
@@ -28,7 +28,6 @@ from concurl.clustering.assign import (
     unfinished,
 )
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
-from concurl.clusternames import names_of
 from concurl.config import Config
 from concurl.data.aside import written_aside
 from concurl.data.batches import sample
@@ -36,7 +35,7 @@ from concurl.data.imageset import ImageSet
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, csv_lines, csv_text, write_text
+from concurl.runfolder import BAD_BATCH, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
@@ -45,12 +44,7 @@ from concurl.training.trainer import Trainer
 
 log = logging.getLogger("concurl")
 
-# Images are embedded in these blocks, however they are shared out: an image's last digits may hang on its place in the
-# matrices, and so its place is always the same. Whole chunks of the network's (see embed.py): a part of one costs as much.
-BLOCK = 1024
-SPAN = 32 * BLOCK  # images embedded in one go: the next are read while these are computed
 Embedded = tuple[Tensor, dict[str, Floats]]
-COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
 
 @dataclass(frozen=True)
@@ -205,9 +199,7 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
     a, K = result.assignment, result.trained.config.n_clusters
     result.trained.save(folder / "model")
-    with written_aside(folder / "assignments.csv") as table:  # line by line: as text it would take more than the arrays
-        rows = assignment_rows(images.names, a, names_of(folder))
-        table.writelines(line.encode(errors="surrogateescape") for line in csv_lines(COLUMNS, rows))
+    write_assignments(folder, images.names, a)
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
     run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
@@ -224,36 +216,6 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "source": run.get("source", ""),
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-
-
-def write_predictions(
-    path: Path, trained: TrainedModel, images: ImageSet, rows: range, cluster_names: dict[int, str]
-) -> int:
-    """Label the images `rows` (from a block's start) block by block: memory does not grow with their number.
-
-    Behind the last image stand the files that cannot be read, with their status and no cluster; how many, is returned.
-    """
-    skipped = images.skipped if rows.stop == len(images) else []
-    with written_aside(path) as file:
-        file.write(csv_text(COLUMNS, ()).encode())
-        for start in range(rows.start, rows.stop, SPAN):
-            x, _ = embeddings(trained, images.images[start : min(start + SPAN, rows.stop)])
-            for first, block in zip(range(start, rows.stop, BLOCK), torch.split(x, BLOCK), strict=False):
-                found = assign_embeddings(trained, block)
-                named = assignment_rows(images.names[first : first + len(block)], found, cluster_names)
-                file.write(csv_text((), named).encode(errors="surrogateescape"))
-        blank = [""] * (len(COLUMNS) - 2)
-        left_out = ((skip.path, *blank, skip.status) for skip in skipped)
-        file.write(csv_text((), left_out).encode(errors="surrogateescape"))
-    return len(skipped)
-
-
-def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int, str]) -> Iterator[tuple[Any, ...]]:
-    """One row per image; numbers to four places, so that the text is the same wherever the labels are."""
-    for name, label, *numbers in zip(names, a.labels, a.confidence, a.margin, a.agreement, a.outlier, strict=True):
-        named = cluster_names.get(int(label), "")
-        status = "ok" if numbers[2] >= UNSURE else "unsure"
-        yield (name, int(label), named, *(f"{x:.4f}" for x in numbers), status)
 
 
 def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:

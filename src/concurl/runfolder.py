@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import io
-import itertools
 import json
 import logging
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from torch import Tensor
 import concurl
 from concurl.config import Config
 from concurl.data.aside import cannot_write, write_whole
+from concurl.data.csvlines import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.model import Model
@@ -143,8 +141,8 @@ def write_start(
     if origin is not None:
         _take_features(origin, folder)
     write_text(folder / "environment.json", json.dumps(environment(config) | {"command": command}, indent=2) + "\n")
-    rows = [(s.path, s.status, s.reason) for s in skipped]
-    write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
+    rows = [("path", "status", "reason"), *((s.path, s.status, s.reason) for s in skipped)]
+    write_whole(folder / "skipped.csv", b"".join(csv_lines(rows)))
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
@@ -224,18 +222,6 @@ def config_of(folder: Path) -> Config:
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
     return Config.from_json(path)
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    return "".join(csv_lines(columns, rows))
-
-
-def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines end in a newline; a name that holds one, or a carriage return, is quoted and stays one field."""
-    for row in itertools.chain([columns] if columns else [], rows):
-        line = io.StringIO(newline="")
-        csv.writer(line, lineterminator="\r\n").writerow(row)  # told "\n" alone, it would leave "\r" unquoted
-        yield line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -51,15 +51,16 @@ def main(argv: list[str]) -> int:
         check_folder(given.output, given.source)
     check_limit(given.limit)
     check_meaning(given.source, given.data_dir)
-    from concurl import run
+    from concurl.assignments import BLOCK, write_predictions
     from concurl.data.audit import Summary
     from concurl.data.opened import open_source
     from concurl.data.reading import Reading
+    from concurl.run import model_of
 
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
         raise UserError(f"the run comes first: {call('predict', given.source, given.run, '-o', given.output)}")
     check_run(given.run)
-    trained = run.model_of(given.run, given.device)
+    trained = model_of(given.run, given.device)
     images = open_source(
         given.source,
         data_dir=given.data_dir,
@@ -73,16 +74,16 @@ def main(argv: list[str]) -> int:
         log.info("%s", line)
     names = names_of(given.run)
     if part is None:
-        left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
+        left_out = write_predictions(given.output, trained, images, range(len(images)), names)
         print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")
         return 0
     work = _work(trained, images, names)
-    rows = part.share(len(images), run.BLOCK)
+    rows = part.share(len(images), BLOCK)
     if part.finished(given.output, work):
         print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
         return 0
     given.output.mkdir(parents=True, exist_ok=True)
-    left_out = run.write_predictions(part.csv(given.output), trained, images, rows, names)
+    left_out = write_predictions(part.csv(given.output), trained, images, rows, names)
     part.seal(given.output, work, len(rows), left_out)
     print(f"{len(rows):,} of {len(images):,} images labelled, {left_out:,} left out: {part.csv(given.output)}")
     return 0

@@ -16,9 +16,7 @@ Every file is decoded to its last row, as nothing less finds the truncated ones.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +28,7 @@ from numpy.typing import NDArray
 
 from concurl.counted import counted
 from concurl.data.aside import written_aside
+from concurl.data.csvlines import csv_lines
 from concurl.data.decode import FIRST_PAGE
 from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
@@ -156,20 +155,13 @@ def summarise(rows: Iterable[Row]) -> Summary:
 
 
 def write_csv(rows: Iterable[Row], path: Path) -> Summary:
-    """Write the rows as they come, and count them.
-
-    Paths are written as the bytes they are on disk, so a name that is not UTF-8 makes a line that is not:
-    read it with errors="surrogateescape" (pandas: encoding_errors="surrogateescape").
-    """
+    """Write the rows as they come, and count them."""
     summary = Summary()
     with written_aside(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="", write_through=True)
-        writer = csv.writer(text)
-        writer.writerow(column.name for column in dataclasses.fields(Row))
+        file.writelines(csv_lines([[column.name for column in dataclasses.fields(Row)]]))
         for row in rows:
-            writer.writerow(dataclasses.astuple(row))
+            file.writelines(csv_lines([dataclasses.astuple(row)]))
             summary.add(row)
-        text.detach()
     return summary
 
 
