@@ -32,11 +32,13 @@ from concurl.config import Config
 from concurl.data.aside import written_aside
 from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet
+from concurl.data.picked import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.runfolder import BAD_BATCH, write_text
 from concurl.training.device import Arithmetic, choose_device
+from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
 from concurl.training.step import MakeViews
@@ -92,38 +94,62 @@ def tell(chosen: Sequence[str]) -> None:
         log.info("chose %s", line)
 
 
-def training_ids(n_images: int, train_images: int | None, seed: int) -> NDArray[np.int64] | None:
-    """The seeded sample of images to train on, in ascending order; None for all."""
-    if train_images is None or train_images >= n_images:
-        return None
-    ids: NDArray[np.int64] = sample(seed, n_images, train_images).numpy()
-    return ids
+def training_part(
+    images: ImageSet, config: Config, train_images: int | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
+    """The images to train on, and which they are: a seeded sample in ascending order, or None for all."""
+    if train_images is None or train_images >= len(images):
+        return images.images, None
+    ids: NDArray[np.int64] = sample(config.seed, len(images), train_images).numpy()
+    return pick(images.images, ids), ids
 
 
-def fit(
+def fit(images: ImageSet, config: Config, **how: Any) -> Result:
+    """`fit_in` this process alone."""
+    result = fit_in(World(), images, config, **how)
+    assert result is not None
+    return result
+
+
+def fit_in(
+    world: World,
     images: ImageSet,
     config: Config,  # settled
     *,
     folder: Path | None = None,
     labels: NDArray[np.int64] | None = None,  # for evaluation only
+    train_images: int | None = None,  # train on so many of them, and label them all
     encoder: nn.Module | None = None,
     views: MakeViews | None = None,
     resume: bool = False,
     strict: bool = False,  # a warning of the health watch ends the run
-) -> Result:
-    """Train, label, score; with a folder, leave everything there."""
+) -> Result | None:
+    """Train, label, score; with a folder, leave everything there. The first process alone has a result."""
     begun = time.monotonic()
+    world.check_same("the images", images.names)
+    seen, ids = training_part(images, config, train_images)
+    names = images.names if ids is None else [images.names[i] for i in ids]
+    known = labels if ids is None or labels is None else labels[ids]
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(
-            config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
+            config,
+            seen,
+            folder=folder,
+            encoder=encoder,
+            views=views,
+            judge=judge_of(known),
+            strict=strict,
+            world=world,
         )
-    train(trainer, images.names, resume=resume)
-    embedded = embed(trainer, images.images, scored=labels is not None)
-    return conclude(trainer, images, labels, begun, embedded=embedded)
+    with world.loss_told():
+        train(trainer, names, resume=resume)
+        embedded = embed(trainer, images.images, scored=labels is not None)
+        world.leave()
+    return conclude(trainer, images, labels, begun, embedded=embedded, trained_on=ids) if world.leads else None
 
 
 def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
-    """The part of `fit` that all processes of a run do together; `names` are those of the images trained on."""
+    """Train from the first step, or from the newest checkpoint; `names` are those of the images trained on."""
     folder = trainer.folder if trainer.world.leads else None
     with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
@@ -156,7 +182,7 @@ def conclude(
     embedded: Embedded,
     trained_on: NDArray[np.int64] | None = None,  # None: all of them
 ) -> Result:
-    """The part of `fit` that one process does alone: strike the balance, label, score, write."""
+    """What one process does alone after training: balance the clusters, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
     trainer.model.eval()  # for good: whoever labels in several threads finds it so, and none of them puts it back
     with memory_errors_told(config, arithmetic.device):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,9 +30,6 @@ from concurl.recipes import RECIPES, recipe
 log = logging.getLogger("concurl")
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from concurl.config import Config
     from concurl.data.imageset import Opened
     from concurl.run import Result
@@ -186,8 +182,9 @@ def _run(
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
+    seen, _ = run.training_part(opened.images, config, about.get("train_images"))
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
-    if origin is not None and fingerprint(_trained_on(opened, config, about)[1]) != hashed:
+    if origin is not None and fingerprint(seen) != hashed:
         raise UserError(
             f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
         )
@@ -232,37 +229,19 @@ def _train(
 ) -> None:
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl import run
-    from concurl.clustering.evaluate import judge_of
-    from concurl.training.device import choose_device
-    from concurl.training.memory import memory_errors_told
-    from concurl.training.trainer import Trainer
 
-    begun = time.monotonic()
-    world.check_same("the images", opened.images.names)
-    ids, seen = _trained_on(opened, config, about)
-    labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
-    names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
-    folder: Path = given.output
-    with memory_errors_told(config, choose_device(config.device)):
-        trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
-    with world.loss_told():
-        run.train(trainer, names, resume=resume)
-        embedded = run.embed(trainer, opened.images.images, scored=labels is not None)
-        world.leave()
-    if world.leads:
-        result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
-        _finish(folder, opened, result, not given.no_report)
-
-
-def _trained_on(
-    opened: Opened, config: Config, about: dict[str, Any]
-) -> tuple[NDArray[np.int64] | None, NDArray[np.uint8]]:
-    """The images to train on, and which they are; None for all."""
-    from concurl import run
-    from concurl.data.picked import pick
-
-    ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
-    return ids, opened.images.images if ids is None else pick(opened.images.images, ids)
+    result = run.fit_in(
+        world,
+        opened.images,
+        config,
+        folder=given.output,
+        labels=opened.labels,
+        train_images=about.get("train_images"),
+        resume=resume,
+        strict=given.strict,
+    )
+    if result is not None:
+        _finish(given.output, opened, result, not given.no_report)
 
 
 def _tell_files(opened: Opened, folder: Path) -> None:
