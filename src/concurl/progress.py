@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,19 @@ class AboveBars(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         with tqdm.external_write_mode(file=self.stream):
             super().emit(record)
+
+
+def speak(quiet: bool) -> None:
+    """Progress and warnings go to stderr, results to stdout. Under torchrun only the first process speaks.
+
+    `quiet` is for stderr alone: train.log keeps everything.
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    stderr = AboveBars(sys.stderr)
+    stderr.setFormatter(OneLine())
+    stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
+    logging.basicConfig(handlers=[stderr], force=True)
+    log.setLevel(logging.INFO)
 
 
 class Progress:

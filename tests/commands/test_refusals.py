@@ -10,7 +10,7 @@ import pytest
 from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.commands.talk import check_file
+from concurl.commands.checks import check_file
 from concurl.errors import UserError
 from trees import tree_hash
 

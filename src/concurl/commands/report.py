@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.talk import (
-    add_moved,
-    change_of_images,
-    check_file,
-    check_run,
-    moved_to,
-    open_again,
-    speak,
-    write_report,
-)
+from concurl.commands.checks import check_file, check_run
+from concurl.commands.images import add_moved, change_of_images, moved_to, open_again, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import speak
 
 
 def main(argv: list[str]) -> int:
