@@ -18,8 +18,9 @@ from PIL import Image
 from concurl.data.batches import sample
 from concurl.data.decode import decode
 from concurl.data.imageset import ImageSet
+from concurl.data.packed import read_files
 from concurl.data.sizes import choose_size, stored_size
-from concurl.data.sources import read_files, read_source
+from concurl.data.sources import read_source
 from concurl.errors import UserError
 from trees import tree_hash
 

@@ -20,7 +20,7 @@ import pytest
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import audit, sources, store
+from concurl.data import audit, packed, store
 from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
@@ -47,7 +47,7 @@ def read(photos: Path, **options: Any) -> ImageSet:
 def test_a_second_start_decodes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(photos)
     assert not first.facts["pack_reused"]
-    monkeypatch.setattr(sources, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
+    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
     second = read(photos)
     assert second.facts == first.facts | {"pack_reused": True}
     assert isinstance(second.images, np.memmap)
@@ -140,7 +140,7 @@ def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.Monk
 def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
     assert read(photos).facts["pack_reused"]
-    monkeypatch.setattr(sources, "find_spec", lambda name: None)
+    monkeypatch.setattr(packed, "find_spec", lambda name: None)
     assert not read(photos).facts["pack_reused"]
 
 
@@ -255,7 +255,7 @@ def test_two_processes_pack_once(photos: Path) -> None:
     assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
 
 
-@pytest.mark.parametrize("moment", [(sources, "open_pack"), (np.lib.format, "open_memmap")])
+@pytest.mark.parametrize("moment", [(packed, "open_pack"), (np.lib.format, "open_memmap")])
 def test_names_and_pixels_are_of_one_packing(
     photos: Path, moment: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from concurl.data.archives import Archive, open_files, places, unreadable
 from concurl.data.audit import Progress
 from concurl.data.cifar import CIFARS, read_cifar
 from concurl.data.imageset import ImageSet, Opened
+from concurl.data.packed import read_files
 from concurl.errors import UserError
 
 
@@ -123,8 +124,6 @@ def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progr
 
 
 def _from_folder(name: str, directory: Path, size: int, limit: int | None, progress: Progress | None) -> Opened:
-    from concurl.data.sources import read_files
-
     if name == "tiny-imagenet":
         root = _find_folder(name, directory, imagenet.TINY_FOLDERS, imagenet.holds_tiny, "wnids.txt")
         files, classes = imagenet.list_tiny(root)
