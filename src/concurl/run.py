@@ -61,7 +61,7 @@ class Result:
 
 
 def largest_size(config: Config) -> int | None:
-    """The working size up to which files are read for this config; it also refuses a device that is not there."""
+    """The largest working size that may be chosen for files; None: any. It also refuses a device that is not there."""
     return None if choose_device(config.device).type == "cuda" else CPU_SIZE
 
 
@@ -81,7 +81,7 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
 
 
 def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
-    """A line, where pictures of 16 bits use unlike ranges of them: to the networks that is unlike brightness."""
+    """A line to tell if 16-bit pictures use different numbers of bits: the networks would see different brightness."""
     bits = {int(name.removesuffix("-bit")): count for name, count in oddities.items() if name.endswith("-bit")}
     if len(bits) < 2:
         return []
@@ -90,6 +90,7 @@ def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
 
 
 def tell(chosen: Sequence[str]) -> None:
+    """Log the choices that were made, a line each."""
     for line in chosen:
         log.info("chose %s", line)
 
@@ -161,7 +162,7 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
 
 
 def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embedded:
-    """Unit embeddings, and what scores want besides: each process embeds its share, the first gets them all."""
+    """Unit embeddings and, if `scored`, the other branches': each process embeds its share, the first gets them all."""
     config, arithmetic, world = trainer.config, trainer.arithmetic, trainer.world
     branches = tuple(b for b in BRANCHES if b != "z") if scored else ()
     draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
@@ -184,7 +185,7 @@ def conclude(
 ) -> Result:
     """What one process does alone after training: balance the clusters, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
-    trainer.model.eval()  # for good: whoever labels in several threads finds it so, and none of them puts it back
+    trainer.model.eval()  # for good: threads that label at the same time must not switch it back and forth
     with memory_errors_told(config, arithmetic.device):
         x, kept = embedded
         draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
@@ -223,6 +224,7 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
 
 
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
+    """The model, assignments.csv, embeddings.npy and summary.json."""
     a, K = result.assignment, result.trained.config.n_clusters
     result.trained.save(folder / "model")
     write_assignments(folder, images.names, a)

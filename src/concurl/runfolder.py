@@ -86,7 +86,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def _begun(folder: Path) -> bool:
-    """Was a run begun here? Then its run.json is there, from before all else to the end: others have a config.json too."""
+    """Was a run begun here? Its run.json comes first and stays to the end; a config.json alone may be someone else's."""
     try:
         run_facts(folder)
     except UserError:
@@ -95,8 +95,8 @@ def _begun(folder: Path) -> bool:
 
 
 def _strangers(folder: Path) -> list[str]:
-    """What a run would replace, and none has written. An empty folder, or an empty train.log of a kill, is no loss."""
-    if _begun(folder):  # then only the model's folder is replaced as a whole
+    """Files that a run would replace, though no run has written them. Empty ones, as a kill may leave them, do not count."""
+    if _begun(folder):  # all is a run's then, except in the model's folder, which is replaced as a whole
         inner = sorted(path.name for path in (folder / MODEL).glob("*"))
         return [f"{MODEL}/{name}" for name in inner if name not in MODEL_FILES]
     names = [*FILES, "run.json", MODEL, CHECKPOINTS, FEATURES]
@@ -161,7 +161,7 @@ def run_facts(folder: Path) -> dict[str, Any]:
 
 
 def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The run's state when its clustering began, with its facts; an error that says why, where nothing was learned by then."""
+    """The run's state when its clustering began, and the facts of that checkpoint; an error says why if there is none."""
     found = load_newest(folder / FEATURES)
     if found is not None:
         return found
@@ -180,7 +180,7 @@ def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str,
 
 
 def feature_model(folder: Path, config: Config) -> Model:
-    """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
+    """The networks as they were when clustering began, or at the end of a run that never clusters. Prototypes are new."""
     if config.clusters:
         state, _ = features(folder, config)
     elif (found := load_newest(folder / CHECKPOINTS)) is not None:
@@ -197,7 +197,7 @@ def feature_model(folder: Path, config: Config) -> Model:
 
 
 def _take_features(origin: Path, folder: Path) -> None:
-    """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
+    """Copy what the run in `folder` needs to be resumed from where clustering began in `origin`."""
     try:
         shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)
         if (origin / "metrics.jsonl").exists():  # its curves are worth having, and not needed
@@ -207,6 +207,7 @@ def _take_features(origin: Path, folder: Path) -> None:
 
 
 def environment(config: Config) -> dict[str, str]:
+    """Versions and hardware, for environment.json."""
     return {
         "concurl": concurl.__version__,
         "python": platform.python_version(),
@@ -218,6 +219,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def config_of(folder: Path) -> Config:
+    """The run's config.json."""
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
@@ -225,5 +227,5 @@ def config_of(folder: Path) -> Config:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A reader, or the next run, never meets half a file."""
+    """Write it whole or not at all; bytes of names that are not UTF-8 stay as they are."""
     write_whole(path, text.encode(errors="surrogateescape"))

@@ -35,14 +35,14 @@ def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
 
 
 def _there(source: str) -> bool:
-    """Is it on the disk still? Of a pattern, the folder before its first sign."""
+    """Is it still on the disk? Of a pattern, the folder before its first *, ? or [."""
     from concurl.data.pattern import fixed_folder, is_pattern
 
     return os.path.lexists(source) or (is_pattern(source) and os.path.isdir(fixed_folder(source)))
 
 
 def absolute(source: str) -> str:
-    """A run may be resumed from elsewhere; a benchmark's name stays a name."""
+    """The source as it can be found from any folder, as a run may be resumed from elsewhere. A benchmark keeps its name."""
     from concurl.data.benchmarks import BENCHMARKS
     from concurl.data.pattern import is_pattern
 
@@ -72,7 +72,7 @@ def open_again(about: dict[str, Any], config: Config, workers: int | None = None
 
 
 def _paths_start(about: dict[str, Any]) -> str:
-    """The folder that fit was called in, where the images are a list: its paths may start from there."""
+    """The folder to read the images from. A list's paths may start from where fit was called, so that is its folder."""
     folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
     return folder if os.path.isdir(folder) else os.curdir
 

@@ -27,7 +27,7 @@ _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 
 
 def is_array(source: Any) -> bool:
-    """A numpy array, but for a row of paths or pictures, or a torch tensor. (Whoever holds one has imported torch already.)"""
+    """Is it a torch tensor, or a numpy array (and not one of paths or pictures)? Who has a tensor has imported torch."""
     if isinstance(source, np.ndarray):
         return source.ndim > 1 or source.dtype.kind not in "USO"
     return "torch" in sys.modules and isinstance(source, sys.modules["torch"].Tensor)
@@ -50,13 +50,8 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
         images = _resized(images, side)
     elif images.shape[1] == 1:
         images = np.repeat(images, 3, axis=1)
-    facts = {
-        "source": f"an array of shape {array.shape}",
-        "files": len(images),
-        "image_size": chosen if size is None else None,
-        "oddities": {"gray": len(images)} if array.ndim == 3 or 1 in (array.shape[1], array.shape[3]) else {},
-    }
-    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+    gray = array.ndim == 3 or 1 in (array.shape[1], array.shape[3])
+    return _image_set(images, f"an array of shape {array.shape}", chosen if size is None else None, gray=gray)
 
 
 def read_pictures(
@@ -74,16 +69,17 @@ def read_pictures(
             images[number] = decode_picture(picture, side, reading)
         except DecodeError as error:
             raise UserError(f"picture {number} of the list cannot be read: {error.reason}") from None
-    facts = {
-        "source": f"{len(pictures)} pictures",
-        "files": len(pictures),
-        "image_size": chosen if size is None else None,
-        "oddities": {},
-    }
+    return _image_set(images, f"{len(pictures)} pictures", chosen if size is None else None)
+
+
+def _image_set(images: NDArray[np.uint8], source: str, image_size: int | None, *, gray: bool = False) -> ImageSet:
+    oddities = {"gray": len(images)} if gray else {}
+    facts = {"source": source, "files": len(images), "image_size": image_size, "oddities": oddities}
     return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
 
 
 def as_numpy(source: Any) -> NDArray[Any]:
+    """The array itself, or what a tensor holds."""
     if np.ma.is_masked(source):
         raise UserError("a masked array: give its hidden values some colour first, as X.filled(0) does")
     if isinstance(source, np.ndarray):

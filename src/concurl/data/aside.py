@@ -49,7 +49,7 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
 def _claimed(partial: Path) -> IO[bytes]:
     """The partial file, empty and locked: two processes at one name would make a mixture of their files."""
     while True:
-        # Not emptied by opening: it may be another's.
+        # Opening must not empty it: another process may be writing it.
         file = open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666), "wb")  # noqa: SIM115 (it is handed on)
         try:
             _lock(file)
@@ -61,7 +61,7 @@ def _claimed(partial: Path) -> IO[bytes]:
         except BaseException:
             file.close()
             raise
-        file.close()  # the other one finished between our opening and locking it: what we hold bears the final name
+        file.close()  # another process renamed it between our opening and locking it: what we hold is its finished file
 
 
 def _lock(file: IO[bytes]) -> None:
@@ -103,7 +103,7 @@ def cannot_write(
 
 
 def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose another folder") -> RunError:
-    amount = f"{needed:,}" if needed else f"more than {written:,}"  # of a stream nobody knows how long it would be
+    amount = f"{needed:,}" if needed else f"more than {written:,}"  # nobody knows how long a stream would have been
     return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {remedy}", EX_IOERR)
 
 

@@ -75,7 +75,7 @@ def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
 
 
 def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDArray[np.uint8]:
-    """One that Pillow has opened or made, as its file would be decoded."""
+    """A picture that Pillow has opened or made, decoded as its file would be."""
     try:
         if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
             image = mended(image, image.fp)
@@ -153,7 +153,7 @@ def _depth(image: Image.Image) -> int:
 
 
 def _used(image: Image.Image, depth: int) -> int:
-    """Bits per sample that hold the greatest one: a file of 16 has room for cameras of 12, and does not say so."""
+    """Bits per sample that are really used: a 16-bit file may hold a camera's 12 bits, and does not say so."""
     if depth != 16 or not (image.mode.startswith("I;16") or (image.mode == "RGB" and not _has_alpha(image))):
         return depth
     greatest = int(np.asarray(image).max())
@@ -163,7 +163,7 @@ def _used(image: Image.Image, depth: int) -> int:
 
 
 def _scale(depth: int, used: int, reading: Reading) -> int:
-    """Bits per sample, the greatest of which becomes white."""
+    """The bits per sample to scale by: the greatest number of so many bits becomes white."""
     return reading.depth if depth == 16 and reading.depth is not None else used
 
 

@@ -82,13 +82,13 @@ def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        in_memory = type(images) is np.ndarray  # and neither a map nor a choice from one
+        in_memory = type(images) is np.ndarray  # and not a memory map, or a Picked of one
         free = images.nbytes * 10 if in_memory else free_host_memory()
     return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
 
 
 def free_host_memory() -> int:
-    """What the machine has left, and the limits of this process (ulimit -v) and of its container leave of it."""
+    """Bytes: the least of what the machine, the container and the process's own limit (ulimit -v) have left."""
     found = [_number("/proc/meminfo", "MemAvailable", 1024)]
     found.append(_difference(_number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")))
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -98,7 +98,7 @@ def free_host_memory() -> int:
 
 
 def _number(path: str, name: str = "", unit: int = 1) -> int | None:
-    """The number behind `name`, or the file's only one; None where there is none."""
+    """The number after `name`, or the file's only one; None where there is none."""
     try:
         with open(path, encoding="ascii") as table:
             return next(

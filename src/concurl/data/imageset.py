@@ -23,7 +23,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Given:
-    """The files as they were given, those that can be read: copies among them, and a list in its own order."""
+    """The readable files as they were given: copies included, and a list in its own order."""
 
     names: Sequence[str]
     index: NDArray[np.int64]  # which image each one is
@@ -40,7 +40,7 @@ class ImageSet:
     names: Sequence[str]  # N paths, or indices as text where there is no path
     skipped: Sequence[Skipped] = ()
     facts: dict[str, Any] = field(default_factory=dict)  # what the reader wants said: counts of modes, sizes, ...
-    given: Given | None = None  # None: just as they are here
+    given: Given | None = None  # None: they are just these images, in this order
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.shape[1] != 3 or self.images.dtype != np.uint8:
@@ -52,7 +52,7 @@ class ImageSet:
         return len(self.images)
 
     def each_given(self) -> ImageSet:
-        """A row for each file that was given, for those who label: training wants each image once, in a fixed order."""
+        """An image for each file that was given, to be labelled. (Training wants each image once, in a fixed order.)"""
         if self.given is None:
             return self
         images = pick(self.images, self.given.index)

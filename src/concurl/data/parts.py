@@ -1,6 +1,6 @@
-"""Work on many images cut into n parts that know nothing of each other, and joined again.
+"""Labels for many images, made in n parts that know nothing of each other and joined at the end.
 
-A part is two files: part-2-of-4.csv, and part-2-of-4.json, its manifest, which is written last. A part with a sound
+A part is two files: part-2-of-4.csv and its manifest, part-2-of-4.json, which is written last. A part with a sound
 manifest is finished: to start it again costs nothing.
 """
 

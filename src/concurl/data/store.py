@@ -33,7 +33,7 @@ from concurl.data.decode import VERSION
 from concurl.data.listing import Listing
 from concurl.errors import UserError
 
-# Nobody named this folder on the command line, so an option is no remedy.
+# No option names this folder, so none can be the remedy.
 _REMEDY = "set XDG_CACHE_HOME to a folder for the cache that can be written to"
 _LAYOUT = 1  # raise it when these files change their form
 
@@ -60,7 +60,7 @@ class Pack:
     """A finished packing."""
 
     images: NDArray[np.uint8]  # (N, 3, side, side), memory-mapped, read-only
-    text: mmap.mmap  # of the rows, which go with these images also when another process has packed in the meantime
+    text: mmap.mmap  # the rows' file: it stays with these images, even if another process packs anew meanwhile
     slot: Slot
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -98,7 +98,7 @@ def open_pack(slot: Slot) -> Pack | None:
         with open(slot.rows, "rb") as file:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
-            # Rows go before their pixels do: while these are still there, those are theirs.
+            # write_pack removes the old rows before it replaces the pixels: while they are in place, they belong together.
             replaced = not os.path.samestat(os.fstat(file.fileno()), os.stat(slot.rows))
     except (OSError, ValueError, EOFError, RecursionError, MemoryError):
         return None
@@ -111,7 +111,7 @@ def open_pack(slot: Slot) -> Pack | None:
 def write_pack(
     slot: Slot, side: int, most: int, stream: Iterable[tuple[dict[str, Any], NDArray[np.uint8] | None]]
 ) -> None:
-    """Pack what comes along the stream: a row for each file, with pixels where it is used; `most` of them."""
+    """Pack the stream: a row for each file, with pixels if it is used; at most `most` of them."""
     needed = most * 3 * side * side
     # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
     with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
