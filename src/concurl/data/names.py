@@ -34,6 +34,3 @@ class Names(Sequence[str]):
     def encoded(self, place: int) -> bytes:
         """The name as bytes; `place` counts from 0."""
         return bytes(self._bytes[self._ends[place - 1] if place else 0 : self._ends[place]])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
