@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import platform
@@ -18,7 +17,7 @@ from torch import Tensor
 
 import concurl
 from concurl.config import Config
-from concurl.data.aside import cannot_write, write_whole
+from concurl.data.aside import cannot_write, lock, write_whole
 from concurl.data.csvlines import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
@@ -46,13 +45,13 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
     check_place(folder, resume=resume, overwrite=overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 (held for the whole run)
+        held = open(folder / ".lock", "w")  # noqa: SIM115 (for the whole run)
     except OSError as error:
         raise cannot_write(error, folder) from None
-    with lock:
+    with held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            lock(held)
+        except BlockingIOError:
             raise UserError(
                 f"{folder}: another process is running there; wait for it or choose another folder"
             ) from None

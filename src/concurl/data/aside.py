@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from concurl.errors import RunError, UserError
 
@@ -52,7 +52,7 @@ def _claimed(partial: Path) -> IO[bytes]:
         # Opening must not empty it: another process may be writing it.
         file = open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666), "wb")  # noqa: SIM115 (it is handed on)
         try:
-            _lock(file)
+            lock(file)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(partial)):
                 os.ftruncate(file.fileno(), 0)  # a kill may have left something
                 return file
@@ -64,7 +64,8 @@ def _claimed(partial: Path) -> IO[bytes]:
         file.close()  # another process renamed it between our opening and locking it: what we hold is its finished file
 
 
-def _lock(file: IO[bytes]) -> None:
+def lock(file: IO[Any]) -> None:
+    """Lock it until it is closed; a BlockingIOError if another process holds it. Without effect where there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
