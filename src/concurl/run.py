@@ -36,7 +36,7 @@ from concurl.data.picked import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, write_text
+from concurl.runfolder import BAD_BATCH, MODEL, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
@@ -47,6 +47,7 @@ from concurl.training.trainer import Trainer
 log = logging.getLogger("concurl")
 
 Embedded = tuple[Tensor, dict[str, Floats]]
+SCORED = tuple(branch for branch in BRANCHES if branch != "z")  # what scores compare with; z is always there
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
 def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embedded:
     """Unit embeddings and, if `scored`, the other branches': each process embeds its share, the first gets them all."""
     config, arithmetic, world = trainer.config, trainer.arithmetic, trainer.world
-    branches = tuple(b for b in BRANCHES if b != "z") if scored else ()
+    branches = SCORED if scored else ()
     draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
     stretches = world.stretches(len(images), BLOCK)
     mine = stretches[world.rank]
@@ -226,7 +227,7 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
     """The model, assignments.csv, embeddings.npy and summary.json."""
     a, K = result.assignment, result.trained.config.n_clusters
-    result.trained.save(folder / "model")
+    result.trained.save(folder / MODEL)
     write_assignments(folder, images.names, a)
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
@@ -248,7 +249,7 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
 
 def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:
     """The model of a run's folder, or of a model folder itself."""
-    inner = folder / "model"
+    inner = folder / MODEL
     trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device), encoder=encoder)
     arithmetic = Arithmetic.of(trained.config.replace(device=device))
     return dataclasses.replace(trained, autocast=arithmetic.autocast)

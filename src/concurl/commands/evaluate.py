@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     speak(quiet=True)
     check_run(given.run)
     from concurl import run, runfolder
-    from concurl.clustering.assign import BRANCHES, assign
+    from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
     from concurl.clustering.evaluate import partitions, table
     from concurl.clustering.metrics import chance
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run)
     opened, labels = _open(given, config)
     trained = run.model_of(given.run, given.device)
-    assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
+    assignment = assign(trained, opened.images.images, branches=run.SCORED)
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
