@@ -78,7 +78,7 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
         left_out=len(images.skipped),
     )
     config, chosen = settle(config, facts)
-    return config, chosen + ([] if config.depth is not None else _unlike_depths(images.facts.get("oddities", {})))
+    return config, chosen + ([] if config.depth is not None else _unlike_depths(images.summary.oddities))
 
 
 def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:

@@ -202,7 +202,7 @@ def _run(
             f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
         )
     about.setdefault("chosen", chosen)
-    about["root"] = opened.images.facts.get("root")
+    about["root"] = opened.images.root
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
@@ -255,12 +255,9 @@ def _train(
 
 def _tell_files(opened: Opened, folder: Path) -> None:
     """The audit's summary, as most people do not ask for one: that files or pages were left out should not come late."""
-    from concurl.data.audit import Summary
-
-    summary = Summary.of(opened.images.facts)
-    if not summary.files:
+    if not opened.images.summary.files:  # a benchmark in a format of its own
         return
-    for line in str(summary).splitlines():
+    for line in opened.images.summary.lines():
         log.info("%s", line)
     if opened.images.skipped:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")

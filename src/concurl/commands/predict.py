@@ -85,7 +85,6 @@ def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
 
 def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
     """The images, each file as it was given, read as those that the model was trained on."""
-    from concurl.data.audit import Summary
     from concurl.data.opened import open_source
     from concurl.data.reading import Reading
 
@@ -98,7 +97,7 @@ def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
         each_given=True,
         progress=stages(),
     ).images
-    for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
+    for line in images.summary.unusual():  # new pictures need not be like those of the run
         log.info("%s", line)
     return images
 

@@ -38,20 +38,17 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
 
     size: the wanted side. None keeps squares up to 128 as they are; others are treated like files.
     """
-    array = as_numpy(source)
-    images = _channels_first(array)
+    images = _channels_first(as_numpy(source))
     height, width = images.shape[2:]
-    chosen = min(height, width)
-    if size is None and chosen > 128:
-        chosen = choose_size([(width, height)])
-    side = stored_size(chosen) if size is None else size
+    side = size or min(height, width)
+    if size is None and side > 128:
+        side = stored_size(choose_size([(width, height)]))
     images = _bytes(images)
     if (height, width) != (side, side):
         images = _resized(images, side)
     elif images.shape[1] == 1:
         images = np.repeat(images, 3, axis=1)
-    gray = array.ndim == 3 or 1 in (array.shape[1], array.shape[3])
-    return _image_set(images, f"an array of shape {array.shape}", chosen if size is None else None, gray=gray)
+    return ImageSet(images, [str(i) for i in range(len(images))])
 
 
 def read_pictures(
@@ -61,21 +58,14 @@ def read_pictures(
     for number, picture in enumerate(pictures):
         if min(picture.size) < MIN_SIDE:
             raise UserError(f"picture {number} has {picture.width} x {picture.height} pixels: {MIN_SIDE} are needed")
-    chosen = min(choose_size([picture.size for picture in pictures]), largest or SIZES[-1])
-    side = size or stored_size(chosen)
+    side = size or stored_size(min(choose_size([picture.size for picture in pictures]), largest or SIZES[-1]))
     images = np.empty((len(pictures), 3, side, side), np.uint8)
     for number, picture in enumerate(pictures):
         try:
             images[number] = decode_picture(picture, side, reading)
         except DecodeError as error:
             raise UserError(f"picture {number} of the list cannot be read: {error.reason}") from None
-    return _image_set(images, f"{len(pictures)} pictures", chosen if size is None else None)
-
-
-def _image_set(images: NDArray[np.uint8], source: str, image_size: int | None, *, gray: bool = False) -> ImageSet:
-    oddities = {"gray": len(images)} if gray else {}
-    facts = {"source": source, "files": len(images), "image_size": image_size, "oddities": oddities}
-    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+    return ImageSet(images, [str(i) for i in range(len(images))])
 
 
 def as_numpy(source: Any) -> NDArray[Any]:

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +66,6 @@ class Summary:
     formats: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # for each status but ok: the first file of it, and why
 
-    @classmethod
-    def of(cls, facts: dict[str, Any]) -> Summary:
-        """What an ImageSet's facts keep of it; nothing of a benchmark in its own format."""
-        statuses, oddities, formats = (Counter(facts.get(name, {})) for name in ("statuses", "oddities", "formats"))
-        return cls(facts.get("files", 0), facts.get("bytes", 0), statuses, oddities, formats)
-
     def add(self, row: Row) -> None:
         self.files += 1
         self.bytes += row.bytes
@@ -90,13 +83,16 @@ class Summary:
             lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
         return lines
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """All counts, without the examples."""
         lines = [f"{counted(self.files, 'file')}, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
         if self.formats:
             lines.append(f"formats: {_counted(self.formats)}")
-        lines += self.unusual()
-        lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
-        return "\n".join(lines)
+        return lines + self.unusual()
+
+    def __str__(self) -> str:
+        examples = [f"{status}, for example {example}" for status, example in self.examples.items()]
+        return "\n".join(self.lines() + examples)
 
 
 def audit(

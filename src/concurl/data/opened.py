@@ -49,5 +49,6 @@ def open_source(
         from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
         chosen = sample(0, len(images), limit).numpy()
-        images = ImageSet(images.images[chosen], [images.names[i] for i in chosen], images.skipped, images.facts)
+        names = [images.names[i] for i in chosen]
+        images = ImageSet(images.images[chosen], names, images.skipped, summary=images.summary, root=images.root)
     return Opened(images)

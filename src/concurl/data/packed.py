@@ -59,10 +59,10 @@ def read_listing(
     more["heic"] = find_spec("pillow_heif") is not None
     slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)
     if (pack := _kept(slot, listing)) is not None:
-        return _image_set(pack, listing, size, reused=True)
+        return _image_set(pack, listing, reused=True)
     with locked(slot):
         if (pack := _kept(slot, listing)) is not None:  # another process made it while this one waited
-            return _image_set(pack, listing, size, reused=True)
+            return _image_set(pack, listing, reused=True)
         results = inspect(
             listing,
             side,
@@ -74,7 +74,7 @@ def read_listing(
         write_pack(slot, side, len(listing), _records(results, listing))
         if (pack := open_pack(slot)) is None:
             raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
-        return _image_set(pack, listing, size, reused=False)
+        return _image_set(pack, listing, reused=False)
 
 
 def _kept(slot: Slot, listing: Listing) -> Pack | None:
@@ -102,7 +102,7 @@ def _records(
         raise _no_images(listing, summary)
 
 
-def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
+def _image_set(pack: Pack, listing: Listing, *, reused: bool) -> ImageSet:
     names, skipped, summary = Names(), [], Summary()
     places = array("q")  # of each file: which image it is, or -1
     for record in pack.rows():
@@ -115,21 +115,7 @@ def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) 
             skipped.append(Skipped(row.path, row.status, row.reason))
     if summary.statuses["duplicate"]:
         _place_copies(pack, places)
-    side = pack.images.shape[-1]
-    facts = {
-        "source": listing.source,
-        "root": listing.root,  # Path(root) / name is the file
-        "files": summary.files,
-        "bytes": summary.bytes,
-        "statuses": dict(summary.statuses),
-        "formats": dict(summary.formats),
-        "oddities": dict(summary.oddities),
-        "stored_size": side,
-        "image_size": next(s for s in SIZES if stored_size(s) == side) if size is None else None,
-        "pack": str(pack.slot.pixels),
-        "pack_reused": reused,
-    }
-    return ImageSet(pack.images, names, skipped, facts, _given(listing, places))
+    return ImageSet(pack.images, names, skipped, _given(listing, places), summary, listing.root, reused)
 
 
 def _place_copies(pack: Pack, places: array[int]) -> None:

@@ -42,8 +42,7 @@ def read_source(
 
     Copies count as one image. Where the files as they were given differ from the images, they are in `given`.
 
-    size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the
-        views that goes with it is then in facts["image_size"].
+    size: the side to keep them at. None: from the images' own sizes (see `choose_size`).
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for one per core, 0 to decode in this one, without their protection.
     largest: the largest working size that may be chosen where `size` is None.
