@@ -16,7 +16,7 @@ from concurl.data.decode import decode_picture, resized
 from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
 from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import SIZES, choose_size, stored_size
+from concurl.data.sizes import choose_side
 from concurl.errors import UserError
 
 log = logging.getLogger("concurl")
@@ -42,7 +42,7 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
     height, width = images.shape[2:]
     side = size or min(height, width)
     if size is None and side > 128:
-        side = stored_size(choose_size([(width, height)]))
+        side = choose_side([(width, height)])
     images = _bytes(images)
     if (height, width) != (side, side):
         images = _resized(images, side)
@@ -58,7 +58,7 @@ def read_pictures(
     for number, picture in enumerate(pictures):
         if min(picture.size) < MIN_SIDE:
             raise UserError(f"picture {number} has {picture.width} x {picture.height} pixels: {MIN_SIDE} are needed")
-    side = size or stored_size(min(choose_size([picture.size for picture in pictures]), largest or SIZES[-1]))
+    side = size or choose_side([picture.size for picture in pictures], largest)
     images = np.empty((len(pictures), 3, side, side), np.uint8)
     for number, picture in enumerate(pictures):
         try:

@@ -104,6 +104,7 @@ def cannot_write(
 
 
 def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose another folder") -> RunError:
+    """What to tell the user when the disk is full; `needed` is 0 where the whole length is not known."""
     amount = f"{needed:,}" if needed else f"more than {written:,}"  # nobody knows how long a stream would have been
     return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {remedy}", EX_IOERR)
 

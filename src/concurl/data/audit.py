@@ -144,6 +144,7 @@ def inspect(
 
 
 def summarise(rows: Iterable[Row]) -> Summary:
+    """Count the rows, and keep none of them."""
     summary = Summary()
     for row in rows:
         summary.add(row)

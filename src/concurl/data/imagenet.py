@@ -46,6 +46,7 @@ SUBSETS = {
 
 
 def holds_subset(folder: Path, name: str) -> bool:
+    """Is this a train folder with at least one of the classes?"""
     return any((folder / wnid).is_dir() for wnid in SUBSETS[name])
 
 
@@ -57,6 +58,7 @@ def list_subset(folder: Path, name: str) -> tuple[list[tuple[Path, int]], list[s
 
 
 def holds_tiny(folder: Path) -> bool:
+    """Is this Tiny-ImageNet, unpacked?"""
     return (folder / "wnids.txt").is_file()
 
 

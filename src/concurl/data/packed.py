@@ -23,7 +23,7 @@ from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.listing import Listing, list_files
 from concurl.data.names import Names
 from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import SIZES, choose_size, measure_sizes, stored_size
+from concurl.data.sizes import choose_side, measure_sizes
 from concurl.data.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
 
@@ -54,7 +54,7 @@ def read_listing(
     if not listing:
         raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
     # The pack is known by its side, however that was chosen: predict and --resume name the side that fit has found.
-    side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
+    side = size or choose_side(measure_sizes(listing, workers), largest)
     # Whoever installs the package for HEIC later gets those pictures too, and not the old pack without them.
     more["heic"] = find_spec("pillow_heif") is not None
     slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)

@@ -13,6 +13,7 @@ from concurl.errors import UserError, no_such
 
 
 def is_pattern(source: str) -> bool:
+    """Does it hold one of *, ? and [?"""
     return any(sign in source for sign in "*?[")
 
 

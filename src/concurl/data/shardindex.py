@@ -38,10 +38,12 @@ class Member(NamedTuple):
 
 
 def beside(shard: Path) -> Path:
+    """The index that `concurl pack` has written, if it did."""
     return shard.with_name(f".{shard.name}.index")
 
 
 def in_cache(shard: Path, folder: Path) -> Path:
+    """The index made when a shard of another tool was first read."""
     return folder / "shards" / f"{hashlib.sha256(os.fsencode(os.path.abspath(shard))).hexdigest()[:24]}.index"
 
 

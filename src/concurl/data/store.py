@@ -61,7 +61,6 @@ class Pack:
 
     images: NDArray[np.uint8]  # (N, 3, side, side), memory-mapped, read-only
     text: mmap.mmap  # the rows' file: it stays with these images, even if another process packs anew meanwhile
-    slot: Slot
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One for each file, in order; the images are those of the rows whose status is ok."""
@@ -74,6 +73,7 @@ class Pack:
 
 
 def default_folder() -> Path:
+    """Where packs are kept if the caller names no folder."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "concurl"
     except RuntimeError:  # a user whom the machine does not know, as in a container
@@ -105,7 +105,7 @@ def open_pack(slot: Slot) -> Pack | None:
     first, last = _line({"key": slot.key}), _last_line(len(images))
     if replaced or text[: len(first)] != first or text[-len(last) :] != last:
         return None
-    return Pack(images, text, slot)
+    return Pack(images, text)
 
 
 def write_pack(
