@@ -125,7 +125,7 @@ def fit(shards: str, cache: str, folder: str, device: str) -> None:
         images = open_source(shards, image_size=SIDE, cache=Path(cache)).images
         say(f"{event} ends", images=len(images), skipped=len(images.skipped))
     config = Config().replace(**OPTIONS, device=device)
-    training.make_feed = feed.Streaming  # type: ignore[attr-defined, assignment]
+    training.make_feed = feed.Streaming  # type: ignore[attr-defined]
     trainer = training.Trainer(config, images.images, folder=Path(folder))
     begun = time.monotonic()
     say("train begins", feed=trainer.feed.description, device=str(trainer.arithmetic))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from concurl.clustering.evaluate import read_labels
-from concurl.commands.talk import open_again
+from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.report import RunFacts
 from concurl.runfolder import config_of, run_facts

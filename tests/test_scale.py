@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from concurl import run
+from concurl import assignments, run
 from concurl.cli import main
 from concurl.data.batches import sample
 from concurl.data.feed import make_feed
@@ -34,7 +34,7 @@ def photos(tmp_path: Path) -> Path:
 
 def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, capsys):
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 0
-    monkeypatch.setattr(run, "BLOCK", 7)  # 26 images are then four blocks, the last one short
+    monkeypatch.setattr(assignments, "BLOCK", 7)  # 26 images are then four blocks, the last one short
     assert main(["predict", "run", str(photos), "-o", "whole.csv", "--quiet"]) == 0
     whole = Path("whole.csv").read_bytes()
     with open("whole.csv", newline="") as file:
@@ -55,7 +55,7 @@ def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, ca
 
 def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_path, monkeypatch, capsys):
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 0
-    monkeypatch.setattr(run, "BLOCK", 7)
+    monkeypatch.setattr(assignments, "BLOCK", 7)
     for i in (3, 20):
         (photos / f"{i:02d} copy.png").write_bytes((photos / "07.png").read_bytes())
         (photos / f"{i:02d}.txt").write_text("no image")

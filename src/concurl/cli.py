@@ -56,10 +56,11 @@ def main(argv: list[str] | None = None) -> int:
     full or failing disk; 129, 130 or 143 for SIGHUP, SIGINT or SIGTERM; 141 where nobody reads the output any more.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    # Python has none where a service starts it with closed ones; and the next file to be opened would get its number.
+    # A service may start us with closed streams: Python has None for them, and the next file opened would take their number.
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: the last word on a day's work names a folder
+        # As stderr is: a day's work must not end in an error because the terminal cannot show a folder's name.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with termination_as_exception():
             code = _run(arguments)
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     except RunError as error:
         _say(error)
         return error.exit_code
-    except OSError as error:  # those that nobody expected: mostly a disk that failed in the middle
+    except OSError as error:  # one that nobody expected: mostly a disk that failed in the middle of the work
         if isinstance(error, BrokenPipeError) and _unread():
             return 141  # `concurl ... | head`: who has read enough needs no message
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
@@ -109,7 +110,7 @@ def _say(words: object) -> None:
 
 
 def _unread() -> bool:
-    """Is it our own output that nobody reads any more, and not a worker's pipe? Then the rest of it goes nowhere."""
+    """Is it our own output, and not a worker's pipe, that nobody reads any more? The rest of it then goes nowhere."""
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     unread = any(event & select.POLLERR for _, event in output.poll(0))

@@ -9,15 +9,15 @@ from concurl.errors import UserError
 
 
 def names_of(run: Path) -> dict[int, str]:
-    """By the run's names.json, if there is one."""
+    """Those of the run's names.json; none if there is no such file."""
     path = run / "names.json"
     return read_names(path) if path.exists() else {}
 
 
 def read_names(path: Path) -> dict[int, str]:
-    """From a json file like {"0": "birds", ...}; null, or nothing, is no name yet."""
+    """From a json file like {"0": "birds", ...}; a cluster with null, or left out, has no name yet."""
     try:
-        # -sig: some editors begin every file with a mark
+        # -sig: some editors begin every file with a byte order mark
         given = json.loads(path.read_text(encoding="utf-8-sig"))
         return {int(cluster): str(name) for cluster, name in given.items() if name is not None}
     except OSError as error:

@@ -10,16 +10,17 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")  # as a container sees its own
 
 
 def usable_cores() -> int:
+    """At least 1."""
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable else os.cpu_count() or 1
     return max(1, math.ceil(min(cores, _quota(CONTROL_GROUP))))
 
 
 def _quota(group: Path) -> float:
-    """The processor time it is given, as a number of cores; without a limit infinite.
+    """The processor time that the group may use, as a number of cores; infinite without a limit.
 
-    `docker --cpus` and a pod's limit leave all cores in sight: threads on each of them would use up the time of a
-    tenth of a second at once, and then stand still.
+    `docker --cpus` and a pod's limit hide no cores. With threads on all of them, the time allowed for each tenth of a
+    second would be used up early, and everything would stand still for the rest of it.
     """
     try:
         time, period = (group / "cpu.max").read_text().split()

@@ -21,7 +21,7 @@ class RunError(RuntimeError):
 
 
 def no_such(path: str | Path) -> UserError:
-    """The answer to a path that is not there: with the name beside it that was probably meant."""
+    """The answer to a path that is not there; it suggests the name nearby that was probably meant."""
     head, name = os.path.split(os.path.normpath(path))
     try:
         near = difflib.get_close_matches(name, os.listdir(head or "."), n=1)
@@ -32,10 +32,10 @@ def no_such(path: str | Path) -> UserError:
 
 
 def call(*words: object) -> str:
-    """A call of ours that can be pasted into a shell: a folder's name may hold spaces."""
+    """A concurl command that can be pasted into a shell, even if a folder's name holds spaces."""
     return shlex.join(["concurl", *map(str, words)])
 
 
 def one_line(message: object) -> str:
-    """For a terminal: a name in it may hold line breaks, or sequences that the terminal would obey."""
+    """Made safe for a terminal: a name may hold line breaks, or sequences that the terminal would obey."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(message))

@@ -9,7 +9,7 @@ import difflib
 import inspect
 import re
 from types import NoneType
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
 from concurl.config import Config
 from concurl.errors import UserError
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
             word = rest[0].split("=")[0]
             if not word.startswith("-") and any(action.dest == "source" for action in self._actions):
                 self.error(f"{word} is a second source, and one is taken: quote a pattern, or list the paths in a .txt")
-            if word in self._option_string_actions:  # argparse takes none there
+            if word in self._option_string_actions:  # behind a lone --, argparse takes no options
                 self.error(f"{word} comes behind --, where only paths are taken; put -- behind the options")
             near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
             near = near or [option for option in self._option_string_actions if option.lower() == word.lower()]
@@ -100,31 +100,29 @@ def config_help() -> dict[str, dict[str, str]]:
     return found
 
 
-def _plain(kind: Any) -> list[Any]:
-    return [
-        part
-        for part in (get_args(kind) if get_origin(kind) is not Literal else (kind,)) or (kind,)
-        if part is not NoneType
-    ]
+def _without_none(kind: Any) -> Any:
+    """X of `X | None`; any other type as it is."""
+    if NoneType not in get_args(kind):
+        return kind
+    (part,) = (part for part in get_args(kind) if part is not NoneType)
+    return part
 
 
 def _metavar(kind: Any) -> str:
-    (part,) = _plain(kind)
-    if get_origin(part) is Literal:
-        return "{" + ",".join(map(str, get_args(part))) + "}"
-    return {int: "N", float: "X", str: "TEXT"}[part]
+    part = _without_none(kind)
+    choices = get_args(part)  # of a Literal
+    return "{" + ",".join(choices) + "}" if choices else {int: "N", float: "X", str: "TEXT"}[part]
 
 
 def _reader(kind: Any) -> Any:
-    """Text -> value; 'none' where None is allowed. Ranges and choices are Config's own business."""
-    (part,) = _plain(kind)
-    convert = str if get_origin(part) is Literal else part
-    optional = NoneType in get_args(kind) and "none" not in get_args(
-        part
-    )  # a choice of that name, --preset none, is it
+    """Text -> value; "none" is None where that is allowed. Ranges and choices are Config's own business."""
+    part = _without_none(kind)
+    choices = get_args(part)  # of a Literal; one of them may be "none" itself, as in --preset none
+    convert = str if choices else part
+    optional = part is not kind and "none" not in choices
 
     def read(text: str) -> Any:
         return None if optional and text.lower() == "none" else convert(text)
 
-    read.__name__ = {int: "whole number", float: "number", str: "text"}[convert]
+    read.__name__ = {int: "whole number", float: "number", str: "text"}[convert]  # argparse says it in its messages
     return read

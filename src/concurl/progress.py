@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from concurl.errors import one_line
 
 log = logging.getLogger("concurl")
 
-# tqdm's own, but for its rate: of slow steps that one says "9.26s/ steps".
+# As tqdm's own, but for the rate: for slow steps tqdm would say "9.26s/ steps".
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 _shown: WeakSet[Progress] = WeakSet()
 
@@ -35,13 +36,26 @@ class AboveBars(logging.StreamHandler[TextIO]):
             super().emit(record)
 
 
+def speak(quiet: bool) -> None:
+    """Progress and warnings go to stderr, results to stdout. Under torchrun only the first process speaks.
+
+    `quiet` is for stderr alone: train.log keeps everything.
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    stderr = AboveBars(sys.stderr)
+    stderr.setFormatter(OneLine())
+    stderr.setLevel(logging.ERROR if not first else logging.WARNING if quiet else logging.INFO)
+    logging.basicConfig(handlers=[stderr], force=True)
+    log.setLevel(logging.INFO)
+
+
 class Progress:
     """One line per stage: a bar on a terminal, a log line now and then elsewhere."""
 
     def __init__(self, stage: str, total: int, unit: str, done: int = 0) -> None:
         self.stage, self.total, self.unit, self.done = stage, total, unit, done
         self.last_said = time.monotonic()
-        self.begun: tuple[float, int] | None = None  # when the first of it was done, and how much that was
+        self.begun: tuple[float, int] | None = None  # when the first advance came, and how much was done then
         self.bar: Any = None
         if _seen() and sys.stderr.isatty():
             self.bar = tqdm(
@@ -60,7 +74,7 @@ class Progress:
             self.last_said = now
             said = f"{self.stage}: {self.done} of {self.total} {self.unit}{self._left(now)}  {note}"
             log.info("%s", said.rstrip())
-        if self.begun is None:  # the first one's time is a compiler's as well, and says nothing of those to come
+        if self.begun is None:  # the first step may include a compilation, which says nothing about the steps to come
             self.begun = now, self.done
 
     def _left(self, now: float) -> str:
@@ -76,20 +90,20 @@ class Progress:
 
 
 def end_bars() -> None:
-    """Leave them as they stand: what is said last, of a stop or an error, begins on a line of its own."""
+    """Close all bars as they stand, so that a last message (a stop, an error) begins on a line of its own."""
     for progress in list(_shown):
         progress.close()
 
 
 def _seen() -> bool:
-    """Does a line of progress come before anyone's eyes? With --quiet it goes to train.log alone."""
+    """Does anyone see a line of progress? With --quiet it goes to train.log alone."""
     handlers = (*log.handlers, *logging.getLogger().handlers)
     shown = any(isinstance(handler, logging.StreamHandler) and handler.level <= logging.INFO for handler in handlers)
     return shown and log.isEnabledFor(logging.INFO)
 
 
 def stages() -> Callable[[str, int, int], None]:
-    """For whoever works in stages: shows each as it goes, by (stage, done, total)."""
+    """A callback for work in stages: told (stage, done, total), it shows a line of progress for each stage."""
     bars: dict[str, Progress] = {}
     units = {"audit": "files", "pack": "files", "map": "steps", "suggest": "values of K"}
 

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from concurl.assignments import BLOCK, write_assignments
 from concurl.clustering.assign import (
     BRANCHES,
-    UNSURE,
     Assignment,
     Floats,
     assign_embeddings,
@@ -28,16 +28,17 @@ from concurl.clustering.assign import (
     unfinished,
 )
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
-from concurl.clusternames import names_of
 from concurl.config import Config
 from concurl.data.aside import written_aside
 from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet
+from concurl.data.picked import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, csv_lines, csv_text, write_text
+from concurl.runfolder import BAD_BATCH, MODEL, write_text
 from concurl.training.device import Arithmetic, choose_device
+from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
 from concurl.training.step import MakeViews
@@ -45,12 +46,8 @@ from concurl.training.trainer import Trainer
 
 log = logging.getLogger("concurl")
 
-# Images are embedded in these blocks, however they are shared out: an image's last digits may hang on its place in the
-# matrices, and so its place is always the same. Whole chunks of the network's (see embed.py): a part of one costs as much.
-BLOCK = 1024
-SPAN = 32 * BLOCK  # images embedded in one go: the next are read while these are computed
 Embedded = tuple[Tensor, dict[str, Floats]]
-COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
+SCORED = tuple(branch for branch in BRANCHES if branch != "z")  # what scores compare with; z is always there
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Result:
 
 
 def largest_size(config: Config) -> int | None:
-    """The working size up to which files are read for this config; it also refuses a device that is not there."""
+    """The largest working size that may be chosen for files; None: any. It also refuses a device that is not there."""
     return None if choose_device(config.device).type == "cuda" else CPU_SIZE
 
 
@@ -81,11 +78,11 @@ def settled(config: Config, images: ImageSet, train_images: int | None = None) -
         left_out=len(images.skipped),
     )
     config, chosen = settle(config, facts)
-    return config, chosen + ([] if config.depth is not None else _unlike_depths(images.facts.get("oddities", {})))
+    return config, chosen + ([] if config.depth is not None else _unlike_depths(images.summary.oddities))
 
 
 def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
-    """A line, where pictures of 16 bits use unlike ranges of them: to the networks that is unlike brightness."""
+    """A line to tell if 16-bit pictures use different numbers of bits: the networks would see different brightness."""
     bits = {int(name.removesuffix("-bit")): count for name, count in oddities.items() if name.endswith("-bit")}
     if len(bits) < 2:
         return []
@@ -94,42 +91,67 @@ def _unlike_depths(oddities: Mapping[str, int]) -> list[str]:
 
 
 def tell(chosen: Sequence[str]) -> None:
+    """Log the choices that were made, a line each."""
     for line in chosen:
         log.info("chose %s", line)
 
 
-def training_ids(n_images: int, train_images: int | None, seed: int) -> NDArray[np.int64] | None:
-    """The seeded sample of images to train on, in ascending order; None for all."""
-    if train_images is None or train_images >= n_images:
-        return None
-    ids: NDArray[np.int64] = sample(seed, n_images, train_images).numpy()
-    return ids
+def training_part(
+    images: ImageSet, config: Config, train_images: int | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
+    """The images to train on, and which they are: a seeded sample in ascending order, or None for all."""
+    if train_images is None or train_images >= len(images):
+        return images.images, None
+    ids: NDArray[np.int64] = sample(config.seed, len(images), train_images).numpy()
+    return pick(images.images, ids), ids
 
 
-def fit(
+def fit(images: ImageSet, config: Config, **how: Any) -> Result:
+    """`fit_in` this process alone."""
+    result = fit_in(World(), images, config, **how)
+    assert result is not None
+    return result
+
+
+def fit_in(
+    world: World,
     images: ImageSet,
     config: Config,  # settled
     *,
     folder: Path | None = None,
     labels: NDArray[np.int64] | None = None,  # for evaluation only
+    train_images: int | None = None,  # train on so many of them, and label them all
     encoder: nn.Module | None = None,
     views: MakeViews | None = None,
     resume: bool = False,
     strict: bool = False,  # a warning of the health watch ends the run
-) -> Result:
-    """Train, label, score; with a folder, leave everything there."""
+) -> Result | None:
+    """Train, label, score; with a folder, leave everything there. The first process alone has a result."""
     begun = time.monotonic()
+    world.check_same("the images", images.names)
+    seen, ids = training_part(images, config, train_images)
+    names = images.names if ids is None else [images.names[i] for i in ids]
+    known = labels if ids is None or labels is None else labels[ids]
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(
-            config, images.images, folder=folder, encoder=encoder, views=views, judge=judge_of(labels), strict=strict
+            config,
+            seen,
+            folder=folder,
+            encoder=encoder,
+            views=views,
+            judge=judge_of(known),
+            strict=strict,
+            world=world,
         )
-    train(trainer, images.names, resume=resume)
-    embedded = embed(trainer, images.images, scored=labels is not None)
-    return conclude(trainer, images, labels, begun, embedded=embedded)
+    with world.loss_told():
+        train(trainer, names, resume=resume)
+        embedded = embed(trainer, images.images, scored=labels is not None)
+        world.leave()
+    return conclude(trainer, images, labels, begun, embedded=embedded, trained_on=ids) if world.leads else None
 
 
 def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
-    """The part of `fit` that all processes of a run do together; `names` are those of the images trained on."""
+    """Train from the first step, or from the newest checkpoint; `names` are those of the images trained on."""
     folder = trainer.folder if trainer.world.leads else None
     with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
@@ -141,9 +163,9 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
 
 
 def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embedded:
-    """Unit embeddings, and what scores want besides: each process embeds its share, the first gets them all."""
+    """Unit embeddings and, if `scored`, the other branches': each process embeds its share, the first gets them all."""
     config, arithmetic, world = trainer.config, trainer.arithmetic, trainer.world
-    branches = tuple(b for b in BRANCHES if b != "z") if scored else ()
+    branches = SCORED if scored else ()
     draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
     stretches = world.stretches(len(images), BLOCK)
     mine = stretches[world.rank]
@@ -162,9 +184,9 @@ def conclude(
     embedded: Embedded,
     trained_on: NDArray[np.int64] | None = None,  # None: all of them
 ) -> Result:
-    """The part of `fit` that one process does alone: strike the balance, label, score, write."""
+    """What one process does alone after training: balance the clusters, label, score, write."""
     config, arithmetic = trainer.config, trainer.arithmetic
-    trainer.model.eval()  # for good: whoever labels in several threads finds it so, and none of them puts it back
+    trainer.model.eval()  # for good: threads that label at the same time must not switch it back and forth
     with memory_errors_told(config, arithmetic.device):
         x, kept = embedded
         draft = unfinished(config, trainer.model, trainer.A, arithmetic.autocast)
@@ -203,11 +225,10 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
 
 
 def write_result(folder: Path, images: ImageSet, result: Result, minutes: float) -> None:
+    """The model, assignments.csv, embeddings.npy and summary.json."""
     a, K = result.assignment, result.trained.config.n_clusters
-    result.trained.save(folder / "model")
-    with written_aside(folder / "assignments.csv") as table:  # line by line: as text it would take more than the arrays
-        rows = assignment_rows(images.names, a, names_of(folder))
-        table.writelines(line.encode(errors="surrogateescape") for line in csv_lines(COLUMNS, rows))
+    result.trained.save(folder / MODEL)
+    write_assignments(folder, images.names, a)
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
     run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
@@ -226,39 +247,9 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
-def write_predictions(
-    path: Path, trained: TrainedModel, images: ImageSet, rows: range, cluster_names: dict[int, str]
-) -> int:
-    """Label the images `rows` (from a block's start) block by block: memory does not grow with their number.
-
-    Behind the last image stand the files that cannot be read, with their status and no cluster; how many, is returned.
-    """
-    skipped = images.skipped if rows.stop == len(images) else []
-    with written_aside(path) as file:
-        file.write(csv_text(COLUMNS, ()).encode())
-        for start in range(rows.start, rows.stop, SPAN):
-            x, _ = embeddings(trained, images.images[start : min(start + SPAN, rows.stop)])
-            for first, block in zip(range(start, rows.stop, BLOCK), torch.split(x, BLOCK), strict=False):
-                found = assign_embeddings(trained, block)
-                named = assignment_rows(images.names[first : first + len(block)], found, cluster_names)
-                file.write(csv_text((), named).encode(errors="surrogateescape"))
-        blank = [""] * (len(COLUMNS) - 2)
-        left_out = ((skip.path, *blank, skip.status) for skip in skipped)
-        file.write(csv_text((), left_out).encode(errors="surrogateescape"))
-    return len(skipped)
-
-
-def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int, str]) -> Iterator[tuple[Any, ...]]:
-    """One row per image; numbers to four places, so that the text is the same wherever the labels are."""
-    for name, label, *numbers in zip(names, a.labels, a.confidence, a.margin, a.agreement, a.outlier, strict=True):
-        named = cluster_names.get(int(label), "")
-        status = "ok" if numbers[2] >= UNSURE else "unsure"
-        yield (name, int(label), named, *(f"{x:.4f}" for x in numbers), status)
-
-
 def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:
     """The model of a run's folder, or of a model folder itself."""
-    inner = folder / "model"
+    inner = folder / MODEL
     trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device), encoder=encoder)
     arithmetic = Arithmetic.of(trained.config.replace(device=device))
     return dataclasses.replace(trained, autocast=arithmetic.autocast)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import fcntl
-import io
-import itertools
 import json
 import logging
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,8 @@ from torch import Tensor
 
 import concurl
 from concurl.config import Config
-from concurl.data.aside import cannot_write, write_whole
+from concurl.data.aside import cannot_write, lock, write_whole
+from concurl.data.csvlines import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.model import Model
@@ -48,13 +45,13 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
     check_place(folder, resume=resume, overwrite=overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 (held for the whole run)
+        held = open(folder / ".lock", "w")  # noqa: SIM115 (for the whole run)
     except OSError as error:
         raise cannot_write(error, folder) from None
-    with lock:
+    with held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            lock(held)
+        except BlockingIOError:
             raise UserError(
                 f"{folder}: another process is running there; wait for it or choose another folder"
             ) from None
@@ -88,7 +85,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def _begun(folder: Path) -> bool:
-    """Was a run begun here? Then its run.json is there, from before all else to the end: others have a config.json too."""
+    """Was a run begun here? Its run.json comes first and stays to the end; a config.json alone may be someone else's."""
     try:
         run_facts(folder)
     except UserError:
@@ -97,8 +94,8 @@ def _begun(folder: Path) -> bool:
 
 
 def _strangers(folder: Path) -> list[str]:
-    """What a run would replace, and none has written. An empty folder, or an empty train.log of a kill, is no loss."""
-    if _begun(folder):  # then only the model's folder is replaced as a whole
+    """Files that a run would replace, though no run has written them. Empty ones, as a kill may leave them, do not count."""
+    if _begun(folder):  # all is a run's then, except in the model's folder, which is replaced as a whole
         inner = sorted(path.name for path in (folder / MODEL).glob("*"))
         return [f"{MODEL}/{name}" for name in inner if name not in MODEL_FILES]
     names = [*FILES, "run.json", MODEL, CHECKPOINTS, FEATURES]
@@ -143,8 +140,8 @@ def write_start(
     if origin is not None:
         _take_features(origin, folder)
     write_text(folder / "environment.json", json.dumps(environment(config) | {"command": command}, indent=2) + "\n")
-    rows = [(s.path, s.status, s.reason) for s in skipped]
-    write_text(folder / "skipped.csv", csv_text(("path", "status", "reason"), rows))
+    rows = [("path", "status", "reason"), *((s.path, s.status, s.reason) for s in skipped)]
+    write_whole(folder / "skipped.csv", b"".join(csv_lines(rows)))
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
@@ -163,7 +160,7 @@ def run_facts(folder: Path) -> dict[str, Any]:
 
 
 def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The run's state when its clustering began, with its facts; an error that says why, where nothing was learned by then."""
+    """The run's state when its clustering began, and the facts of that checkpoint; an error says why if there is none."""
     found = load_newest(folder / FEATURES)
     if found is not None:
         return found
@@ -182,7 +179,7 @@ def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str,
 
 
 def feature_model(folder: Path, config: Config) -> Model:
-    """The networks as they were when clustering began, or at the end of a run that never clusters; untrained prototypes."""
+    """The networks as they were when clustering began, or at the end of a run that never clusters. Prototypes are new."""
     if config.clusters:
         state, _ = features(folder, config)
     elif (found := load_newest(folder / CHECKPOINTS)) is not None:
@@ -199,7 +196,7 @@ def feature_model(folder: Path, config: Config) -> Model:
 
 
 def _take_features(origin: Path, folder: Path) -> None:
-    """Let the run in `folder` go on from where clustering began in `origin`: it is to be resumed then."""
+    """Copy what the run in `folder` needs to be resumed from where clustering began in `origin`."""
     try:
         shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)
         if (origin / "metrics.jsonl").exists():  # its curves are worth having, and not needed
@@ -209,6 +206,7 @@ def _take_features(origin: Path, folder: Path) -> None:
 
 
 def environment(config: Config) -> dict[str, str]:
+    """Versions and hardware, for environment.json."""
     return {
         "concurl": concurl.__version__,
         "python": platform.python_version(),
@@ -220,24 +218,13 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def config_of(folder: Path) -> Config:
+    """The run's config.json."""
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{folder} holds no run (no config.json); give the folder that concurl fit wrote")
     return Config.from_json(path)
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    return "".join(csv_lines(columns, rows))
-
-
-def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines end in a newline; a name that holds one, or a carriage return, is quoted and stays one field."""
-    for row in itertools.chain([columns] if columns else [], rows):
-        line = io.StringIO(newline="")
-        csv.writer(line, lineterminator="\r\n").writerow(row)  # told "\n" alone, it would leave "\r" unquoted
-        yield line.getvalue().removesuffix("\r\n") + "\n"
-
-
 def write_text(path: Path, text: str) -> None:
-    """A reader, or the next run, never meets half a file."""
+    """Write it whole or not at all; bytes of names that are not UTF-8 stay as they are."""
     write_whole(path, text.encode(errors="surrogateescape"))

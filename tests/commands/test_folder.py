@@ -82,19 +82,19 @@ def test_a_run_killed_while_it_began_can_be_started_again(photos: Path, monkeypa
     Path("run").rename("origin")
     new = ["fit", str(photos), "-k", "3", "-o", "run", *TINY]
     calls = [new, [*new, "--overwrite"], ["fit", "--from", "origin", "-o", "other", "--quiet", "--no-report"]]
-    plain = runfolder.write_text
+    plain = runfolder.write_whole
     for call in calls:
         for last in range(4):
             written: list[Path] = []
 
-            def write_text(path: Path, text: str, written: list[Path] = written, last: int = last) -> None:
+            def write_whole(path: Path, content: bytes, written: list[Path] = written, last: int = last) -> None:
                 if len(written) == last:
                     raise KeyboardInterrupt
-                plain(path, text)
+                plain(path, content)
                 written.append(path)
 
             with monkeypatch.context() as killed:
-                killed.setattr(runfolder, "write_text", write_text)
+                killed.setattr(runfolder, "write_whole", write_whole)
                 assert main(call) == 130
             assert not Path(call[call.index("-o") + 1], "config.json").exists()
         assert main(call) == 0

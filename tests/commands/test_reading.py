@@ -30,7 +30,7 @@ def micrographs(tmp_path: Path) -> Path:
 
 def was_read(folder: Path, reading: Reading) -> bool:
     """Is there a packed copy of the folder, made in this way?"""
-    return bool(read_source(folder, 16, reading=reading).facts["pack_reused"])
+    return bool(read_source(folder, 16, reading=reading).reused)
 
 
 def lines_on_depth() -> list[str]:

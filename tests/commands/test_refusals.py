@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.commands.talk import check_file
+from concurl.commands.checks import check_file
 from concurl.errors import UserError
 from trees import tree_hash
 
@@ -157,6 +159,14 @@ def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]
         begun = {"source": str(photos), "data_dir": None, "limit": None}
         Path("run/run.json").write_text(json.dumps(begun))  # what a run writes first
         assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
+
+
+def test_a_file_system_without_locks_can_hold_a_run(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert fit(photos) == 0
 
 
 def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Path) -> None:

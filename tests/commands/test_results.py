@@ -269,15 +269,15 @@ def test_pictures_that_were_removed_are_no_part_of_scores_and_folders_and_that_i
 
 @pytest.mark.parametrize("name", ["a\rb.png", "a\nb.png", 'a"b,c.png', "=1+1.png", "\udcff.png", "‮gnp.png"])
 def test_any_name_is_one_field_of_one_row(name: str) -> None:
-    from concurl.runfolder import csv_text
+    from concurl.data.csvlines import csv_lines
 
-    text = csv_text(("path", "cluster"), [(name, 3), ("z.png", 4)])
+    text = b"".join(csv_lines([("path", "cluster"), (name, 3), ("z.png", 4)])).decode(errors="surrogateescape")
     assert list(csv.reader(io.StringIO(text, newline=""))) == [["path", "cluster"], [name, "3"], ["z.png", "4"]]
     assert "\r\n" not in text
 
 
 def test_an_image_that_too_few_members_agree_on_is_unsure() -> None:
-    from concurl.run import UNSURE, Assignment, assignment_rows
+    from concurl.assignments import UNSURE, Assignment, assignment_rows
 
     numbers = {key: [0.5, 0.5] for key in ("confidence", "margin", "outlier")}
     a = SimpleNamespace(labels=[2, 0], agreement=[UNSURE, UNSURE - 0.01], **numbers)

@@ -70,8 +70,7 @@ def test_help_on_a_verb_is_the_verbs_own(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurl.commands.talk import speak
-    from concurl.progress import stages
+    from concurl.progress import speak, stages
 
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -98,8 +97,7 @@ def test_slow_steps_have_a_rate_that_can_be_read() -> None:
 def test_what_is_said_beside_a_bar_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     from concurl import cli
     from concurl.commands import audit
-    from concurl.commands.talk import speak
-    from concurl.progress import stages
+    from concurl.progress import speak, stages
 
     def stopped(rest: list[str]) -> int:
         speak(quiet=False)

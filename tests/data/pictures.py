@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pillow_heif import register_heif_opener
 
-from concurl.data.decode import DecodeError, decode
+from concurl.data.content import DecodeError
+from concurl.data.decode import decode
 
 register_heif_opener()  # here to write them
 

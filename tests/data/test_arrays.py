@@ -38,14 +38,12 @@ def test_layouts_and_types(source: Any) -> None:
     found = read_source(source)
     assert (found.images == FIRST).all()
     assert found.names == ["0", "1", "2", "3", "4"]
-    assert found.facts["image_size"] == 40
 
 
 @pytest.mark.parametrize("source", [GRAY, GRAY[:, None], GRAY[..., None], GRAY / 255, torch.from_numpy(GRAY)])
 def test_gray(source: Any) -> None:
     found = read_source(source)
     assert (found.images == np.repeat(GRAY[:, None], 3, 1)).all()
-    assert found.facts["oddities"] == {"gray": 5}
 
 
 def test_half_precision_and_truth() -> None:
@@ -131,7 +129,6 @@ def test_pictures_are_read_as_their_files_are(tmp_path: Path) -> None:
         files = read_source(sorted(tmp_path.glob("*.png")), size, cache=tmp_path / "cache", workers=0)
         found = read_source(pictures, size)
         assert np.array_equal(found.images, files.images)
-        assert found.facts["image_size"] == files.facts["image_size"]
     assert read_source(pictures, largest=32).images.shape == (6, 3, 32, 32)
     (tmp_path / "cut.png").write_bytes((tmp_path / "0.png").read_bytes()[:-500])
     with pytest.raises(UserError, match="picture 1 of the list cannot be read"):

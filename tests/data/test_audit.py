@@ -145,6 +145,7 @@ def test_csv_gives_hostile_names_back(tmp_path: Path) -> None:
     assert [os.fsencode(line["path"]) for line in table] == sorted(HOSTILE)
     assert list(table[0]) == ["path", "status", "reason", "width", "height", "mode", "format", "bytes", "sha"]
     assert {line["status"] for line in table} == {"ok"}
+    assert b"\r\n" not in path.read_bytes()  # as in a run's tables: awk and cut would take the \r for part of the sha
 
 
 def test_a_csv_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pictures import encoded, scene, status_of, tiff
 from PIL import Image
 
 from concurl.data import content
-from concurl.data.content import read_content
-from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file
+from concurl.data.content import DecodeError, read_content
+from concurl.data.decode import decode
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -52,10 +52,10 @@ def test_a_member_of_an_archive_that_became_shorter(tmp_path: Path) -> None:
 
 def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.bmp").write_bytes(encoded(Image.new("L", (64, 64)), "BMP"))
-    decode_file(tmp_path / "a.bmp", 32)
+    read_content(str(tmp_path / "a.bmp"))
     monkeypatch.setattr(content, "MAX_BYTES", 4000)
     with pytest.raises(DecodeError, match=r"too large: 5,174 bytes; at most 4,000 are read"):
-        decode_file(tmp_path / "a.bmp", 32)
+        read_content(str(tmp_path / "a.bmp"))
 
 
 def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
     signal.alarm(10)
     try:
         with pytest.raises(DecodeError, match="unreadable: not a regular file"):
-            decode_file(tmp_path / "pipe.jpg", 32)
+            read_content(str(tmp_path / "pipe.jpg"))
     finally:
         signal.alarm(0)
 
@@ -89,7 +89,7 @@ def test_mutations_are_decoded_or_refused_and_nothing_else() -> None:
 
 def status_or_ok(data: bytes) -> str:
     try:
-        assert decode_bytes(data, 32).shape == (3, 32, 32)
+        assert decode(data, 32).pixels.shape == (3, 32, 32)
     except DecodeError as error:
         return error.status
     return "ok"

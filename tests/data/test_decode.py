@@ -15,7 +15,8 @@ from pictures import encoded, png_bomb, scene, status_of
 from PIL import Image, ImageFile
 
 from concurl.data import decode as decode_module
-from concurl.data.decode import DecodeError, decode, decode_bytes, decode_file, decode_picture
+from concurl.data.content import DecodeError
+from concurl.data.decode import decode, decode_picture
 from concurl.data.header import _learn_heif, image_size
 from concurl.data.reading import Reading
 
@@ -54,7 +55,7 @@ def test_exif_orientation(orientation: int, format: str) -> None:
 
 def test_broken_exif_does_not_cost_the_picture() -> None:
     data = encoded(Image.fromarray(scene()), "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
-    assert (decode_bytes(data, 64) == scene().transpose(2, 0, 1)).all()
+    assert (decode(data, 64).pixels == scene().transpose(2, 0, 1)).all()
 
 
 # ---- what phones and shops write -----------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def test_invisible_colours_do_not_bleed_when_resized() -> None:
     samples = np.zeros((128, 128, 4), np.uint8)
     samples[:, :63] = (255, 0, 0, 0)  # red that nobody can see
     samples[:, 63:] = (0, 0, 255, 255)
-    found = decode_bytes(encoded(Image.fromarray(samples), "PNG"), 32, reading=Reading((0, 0, 0)))
+    found = decode(encoded(Image.fromarray(samples), "PNG"), 32, reading=Reading((0, 0, 0))).pixels
     assert found[0].max() == 0
 
 
@@ -155,7 +156,7 @@ def test_cmyk() -> None:
     assert np.abs(found.pixels.transpose(1, 2, 0) - expected).max() <= 1
     assert found.oddities == ("cmyk",)
     plain = Image.new("CMYK", (64, 64), (0, 255, 255, 0))  # red
-    assert np.abs(decode_bytes(encoded(plain, "JPEG"), 32)[:, 9, 9].astype(int) - (255, 0, 0)).max() < 8
+    assert np.abs(decode(encoded(plain, "JPEG"), 32).pixels[:, 9, 9].astype(int) - (255, 0, 0)).max() < 8
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "YCbCr", "LAB"])
@@ -206,7 +207,7 @@ def test_resizing(shape: tuple[int, int], size: int) -> None:
     image = scene(*shape)
     for format, tolerance in (("PNG", 2.0), ("JPEG", 3.0)):
         options = {"quality": 98, "subsampling": 0} if format == "JPEG" else {}
-        found = decode_bytes(encoded(Image.fromarray(image), format, **options), size)
+        found = decode(encoded(Image.fromarray(image), format, **options), size).pixels
         assert found.shape == (3, size, size)
         assert np.abs(found - reference(image, size)).mean() < tolerance
 
@@ -221,9 +222,8 @@ def test_large_jpegs_are_decoded_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [(150, 100), (100, 400)]  # the least eighth, quarter or half above 96, by the smaller edge
 
 
-def test_the_same_size_is_untouched(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(encoded(Image.fromarray(scene()), "PNG"))
-    assert (decode_file(tmp_path / "a.png", 64).transpose(1, 2, 0) == scene()).all()
+def test_the_same_size_is_untouched() -> None:
+    assert (decode(encoded(Image.fromarray(scene()), "PNG"), 64).pixels.transpose(1, 2, 0) == scene()).all()
 
 
 def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,5 +270,5 @@ def png_header(width: int, height: int) -> bytes:
 def test_a_long_strip_is_cropped_before_it_is_enlarged() -> None:
     strip = np.zeros((8, 60_000), np.uint8)
     strip[:, 29_990:30_010] = 255  # the centre is white, all else black
-    found = decode_bytes(encoded(Image.fromarray(strip), "PNG"), 224)
+    found = decode(encoded(Image.fromarray(strip), "PNG"), 224).pixels
     assert (found == 255).all()

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pictures import encoded, png, tiff
 from PIL import Image
 
-from concurl.data.decode import Decoded, DecodeError, decode, decode_picture
+from concurl.data.content import DecodeError
+from concurl.data.decode import Decoded, decode, decode_picture
 from concurl.data.reading import Reading
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)

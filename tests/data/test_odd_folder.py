@@ -186,8 +186,8 @@ def check(folder: Path, run: Path, statuses: dict[str, str], pixels: dict[str, S
     summary = json.loads((run / "summary.json").read_text())
     assert sum(summary["sizes"]) == summary["n_images"] == len(used) == len(np.load(run / "embeddings.npy"))
     images = read_source(folder, SIDE, largest=largest_size(Config()))  # the packed copy that fit worked with
-    assert images.facts["pack_reused"]
-    assert images.facts["statuses"] == Counter(statuses.values())
+    assert images.reused
+    assert images.summary.statuses == Counter(statuses.values())
     place = {name: i for i, name in enumerate(images.names)}
     assert list(place) == [row["path"] for row in used]
     wrong = [name for name, s in pixels.items() if (images.images[place[name]] != s.transpose(2, 0, 1)).any()]

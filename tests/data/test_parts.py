@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concurl.data.names import Names
 from concurl.data.parts import Part, merge
 from concurl.errors import UserError
 
@@ -71,22 +70,3 @@ def test_merge_refuses_gaps_mixtures_and_damage(tmp_path):
     with pytest.raises(UserError, match="not a readable manifest"):
         merge(tmp_path, tmp_path / "all.csv")
     assert not (tmp_path / "all.csv").exists()
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
-def test_names_are_a_list_of_str(texts):
-    names = Names()
-    for text in texts:
-        names.append(text)
-    assert list(names) == texts
-    assert names == texts
-    assert names[1:-1] == texts[1:-1]
-    assert not texts or names[-1] == texts[-1]
-    with pytest.raises(IndexError):
-        names[len(texts)]
-
-
-def test_names_keep_bytes_that_are_no_text():
-    names = Names()
-    names.append("a\udcff.png")
-    assert names[0] == "a\udcff.png"

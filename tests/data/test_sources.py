@@ -16,9 +16,11 @@ from pictures import encoded, scene
 from PIL import Image
 
 from concurl.data.batches import sample
-from concurl.data.decode import decode_file
+from concurl.data.decode import decode
 from concurl.data.imageset import ImageSet
-from concurl.data.sources import choose_size, read_files, read_source, stored_size
+from concurl.data.packed import read_files
+from concurl.data.sizes import choose_size, stored_size
+from concurl.data.sources import read_source
 from concurl.errors import UserError
 from trees import tree_hash
 
@@ -45,8 +47,7 @@ def test_images_and_names_belong_together(tmp_path: Path) -> None:
     assert found.images.shape == (12, 3, 96, 96)
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in root.rglob("*.png"))
     for name, image in zip(found.names, found.images, strict=True):
-        assert (image == decode_file(Path(found.facts["root"]) / name, 96)).all()
-    assert (found.facts["image_size"], found.facts["stored_size"]) == (96, 96)
+        assert (image == decode((Path(found.root) / name).read_bytes(), 96).pixels).all()
 
 
 def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -> None:
@@ -57,10 +58,10 @@ def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -
     chosen = sample(0, 12, 5).tolist()
     assert list(some.names) == [whole.names[i] for i in chosen]
     assert np.array_equal(some.images, whole.images[chosen])
-    assert (some.facts["files"], list(some.skipped)) == (5, [])
+    assert (some.summary.files, list(some.skipped)) == (5, [])
     (root / "notes.txt").unlink()
     again = read_source(root, 32, cache=tmp_path / "cache", workers=0)
-    assert again.facts["pack_reused"]
+    assert again.reused
     assert same(read_source(root, 32, cache=tmp_path / "cache", workers=0, limit=12), whole)
     for name in set(whole.names) - set(some.names):
         (root / name).write_bytes(b"damaged")
@@ -99,8 +100,8 @@ def test_each_file_is_used_or_skipped_and_none_is_touched(tmp_path: Path) -> Non
     assert {skip.path: skip.status for skip in found.skipped} == {
         name: status for name, status in expected.items() if status != "ok"
     }
-    assert found.facts["files"] == len(expected) == sum(found.facts["statuses"].values())
-    assert found.facts["oddities"]["16-bit"] == found.facts["oddities"]["exif-rotated"] == 1
+    assert found.summary.files == len(expected) == sum(found.summary.statuses.values())
+    assert found.summary.oddities["16-bit"] == found.summary.oddities["exif-rotated"] == 1
 
 
 def test_a_cache_within_the_folder_is_not_read(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_cache_within_the_folder_is_not_read(tmp_path: Path) -> None:
     first = read_source(root, 32, cache=root / "runs" / "cache", workers=0)
     again = read_source(root, 32, cache=root / "runs" / "cache", workers=0)
     assert same(first, again)
-    assert again.facts["pack_reused"]
+    assert again.reused
     assert not again.skipped
 
 
@@ -144,7 +145,7 @@ def test_shards_lists_and_folders_give_the_same_images(tmp_path: Path) -> None:
         assert list(found.names) == [prefix + name for name in whole.names]
         assert np.array_equal(found.images, whole.images)
         assert not found.skipped
-        assert found.facts["bytes"] == whole.facts["bytes"]  # of a member its own, and not the shard to its end
+        assert found.summary.bytes == whole.summary.bytes  # of a member its own, and not the shard to its end
 
 
 def test_the_files_as_they_were_given(tmp_path: Path) -> None:
@@ -161,12 +162,12 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
         each = found.each_given()
         assert [root / name for name in each.names] == [files[4], files[3], files[0], copy, files[4]]
         assert [skip.status for skip in each.skipped] == ["not an image"]
-        want = np.stack([decode_file(root / name, 32) for name in each.names])
+        want = np.stack([decode((root / name).read_bytes(), 32).pixels for name in each.names])
         assert each.images.shape == want.shape
         assert np.array_equal(np.asarray(each.images), want)
         assert np.array_equal(np.asarray(each.images[1:3]), want[1:3])
     again = read_source(sorted(lines), 32, cache=tmp_path / "cache", workers=0)
-    assert again.facts["pack_reused"]
+    assert again.reused
     assert np.array_equal(again.images, found.images)
     whole = read_source(root, 32, cache=tmp_path / "cache", workers=0).each_given()
     assert list(whole.names) == sorted(path.relative_to(root).as_posix() for path in [*files, copy])
@@ -174,11 +175,12 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
     assert plain.each_given() is plain
 
 
-def test_read_files(tmp_path: Path) -> None:
+def test_read_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = photos(tmp_path / "photos")
     paths = sorted(root.rglob("*.png"), reverse=True)
     shutil.copy(paths[0], root / "copy.png")
-    found = read_files([*paths, root / "copy.png"], 48, root=root, cache=tmp_path / "cache", workers=0)
+    found = read_files([*paths, root / "copy.png"], 48, root=root)
     assert list(found.names) == sorted(path.relative_to(root).as_posix() for path in [*paths, root / "copy.png"])
     assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
     assert not found.skipped
@@ -234,6 +236,5 @@ def test_the_size_comes_from_the_images(tmp_path: Path) -> None:
     (root / "z.txt").write_text("no size")
     found = read_source(root, cache=tmp_path / "cache")
     assert found.images.shape == (5, 3, 256, 256)
-    assert found.facts["image_size"] == 224
     found = read_source(root, cache=tmp_path / "cache", largest=96)
-    assert (found.images.shape, found.facts["image_size"]) == ((5, 3, 96, 96), 96)
+    assert found.images.shape == (5, 3, 96, 96)

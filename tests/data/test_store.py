@@ -20,7 +20,7 @@ import pytest
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import audit, sources, store
+from concurl.data import audit, packed, store
 from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
@@ -46,10 +46,11 @@ def read(photos: Path, **options: Any) -> ImageSet:
 
 def test_a_second_start_decodes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(photos)
-    assert not first.facts["pack_reused"]
-    monkeypatch.setattr(sources, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
+    assert not first.reused
+    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
     second = read(photos)
-    assert second.facts == first.facts | {"pack_reused": True}
+    assert second.reused
+    assert (second.summary, second.root) == (first.summary, first.root)
     assert isinstance(second.images, np.memmap)
     assert np.array_equal(first.images, second.images)
     assert list(first.names) == list(second.names)
@@ -85,7 +86,7 @@ def test_any_change_makes_a_new_pack_in_place_of_the_old(photos: Path, change: C
     read(photos)
     change(photos)
     found = read(photos)
-    assert not found.facts["pack_reused"]
+    assert not found.reused
     fresh = read_source(photos, 32, cache=photos.parent / "other", workers=0)
     assert np.array_equal(found.images, fresh.images)
     assert list(found.names) == list(fresh.names)
@@ -108,18 +109,18 @@ def test_a_file_that_the_disk_gives_again_is_read_again(
         patch.setattr(os, "open", refuse)
         found = read(photos)
         assert ("03.png", os.strerror(code)) in [(skip.path, skip.reason) for skip in found.skipped]
-        assert read(photos).facts["pack_reused"]
+        assert read(photos).reused
     found = read(photos)
     assert "03.png" in found.names
-    assert read(photos).facts == found.facts | {"pack_reused": True}
+    assert read(photos).reused
 
 
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     readings = Reading((0, 0, 0)), Reading(depth=12)
     sets = [read(photos), read(photos, size=48), *(read(photos, reading=reading) for reading in readings)]
-    assert not any(found.facts["pack_reused"] for found in sets)
-    assert read(photos).facts["pack_reused"]
-    assert read(photos, size=48).facts["pack_reused"]
+    assert not any(found.reused for found in sets)
+    assert read(photos).reused
+    assert read(photos, size=48).reused
 
 
 def test_a_pattern_has_a_pack_for_each_folder_it_is_used_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,36 +135,36 @@ def test_a_pattern_has_a_pack_for_each_folder_it_is_used_in(tmp_path: Path, monk
 def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
     monkeypatch.setattr(store, "VERSION", store.VERSION + 1)
-    assert not read(photos).facts["pack_reused"]
+    assert not read(photos).reused
 
 
 def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
-    assert read(photos).facts["pack_reused"]
-    monkeypatch.setattr(sources, "find_spec", lambda name: None)
-    assert not read(photos).facts["pack_reused"]
+    assert read(photos).reused
+    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    assert not read(photos).reused
 
 
 def test_a_size_that_was_chosen_is_not_packed_again_when_it_is_named(photos: Path) -> None:
     """fit chooses a size, up to the device's limit; predict and --resume name it."""
     chosen = read(photos, size=None, largest=32)
-    named = read(photos, size=chosen.facts["stored_size"])
-    assert (chosen.facts["pack_reused"], named.facts["pack_reused"]) == (False, True)
-    assert chosen.facts["image_size"] == 32
-    assert named.facts["pack"] == chosen.facts["pack"]
-    assert not read(photos, size=None, largest=48).facts["pack_reused"]
+    named = read(photos, size=chosen.images.shape[-1])
+    assert (chosen.reused, named.reused) == (False, True)
+    assert chosen.images.shape[-1] == 32
+    assert named.images.filename == chosen.images.filename
+    assert not read(photos, size=None, largest=48).reused
 
 
 def test_one_folder_has_one_pack_however_its_path_is_written(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
     monkeypatch.chdir(photos.parent)
     again = read_source("photos/", 32, cache=Path("cache"), workers=0)
-    assert again.facts["pack_reused"]
+    assert again.reused
 
 
 def test_the_file_is_plain_npy(photos: Path) -> None:
     found = read(photos)
-    plain = np.load(found.facts["pack"])
+    plain = np.load(found.images.filename)
     assert plain.shape == (20, 3, 32, 32)
     assert np.array_equal(plain, found.images)
     assert not found.images.flags.writeable
@@ -171,20 +172,20 @@ def test_the_file_is_plain_npy(photos: Path) -> None:
 
 def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
     first = np.array(read(photos).images)
-    pack = Path(read(photos).facts["pack"])
+    pack = Path(read(photos).images.filename)
     for damage in (pack, pack.with_suffix(".jsonl")):
         for length in (0, 10, damage.stat().st_size // 2, damage.stat().st_size - 1):
             os.truncate(damage, length)
             found = read(photos)
-            assert not found.facts["pack_reused"]
+            assert not found.reused
             assert np.array_equal(found.images, first)
     rows = pack.with_suffix(".jsonl").read_bytes()
     pack.with_suffix(".jsonl").write_bytes(b"".join(rows.splitlines(keepends=True)[:-1]))  # cut between two lines
-    assert not read(photos).facts["pack_reused"]
+    assert not read(photos).reused
     pack.unlink()
-    assert not read(photos).facts["pack_reused"]
+    assert not read(photos).reused
     pack.with_suffix(".jsonl").unlink()
-    assert not read(photos).facts["pack_reused"]
+    assert not read(photos).reused
 
 
 def test_an_interrupted_packing_leaves_nothing(photos: Path) -> None:
@@ -248,14 +249,14 @@ def test_a_killed_packing_does_no_harm(photos: Path) -> None:
 def test_two_processes_pack_once(photos: Path) -> None:
     script = (
         "import sys; from concurl.data.sources import read_source\n"
-        "print(read_source(sys.argv[1], 32, cache=sys.argv[2]).facts['pack_reused'])"
+        "print(read_source(sys.argv[1], 32, cache=sys.argv[2]).reused)"
     )
     command = [sys.executable, "-c", script, str(photos), str(photos.parent / "cache")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
 
 
-@pytest.mark.parametrize("moment", [(sources, "open_pack"), (np.lib.format, "open_memmap")])
+@pytest.mark.parametrize("moment", [(packed, "open_pack"), (np.lib.format, "open_memmap")])
 def test_names_and_pixels_are_of_one_packing(
     photos: Path, moment: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +326,7 @@ def test_a_cache_that_cannot_be_written(photos: Path, monkeypatch: pytest.Monkey
 def test_the_default_folder(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(photos.parent / "xdg"))
     found = read_source(photos, 32, workers=0)
-    assert Path(found.facts["pack"]).parent == photos.parent / "xdg" / "concurl"
+    assert Path(found.images.filename).parent == photos.parent / "xdg" / "concurl"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)  # nobody whom the machine knows

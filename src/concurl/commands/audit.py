@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file, check_workers, speak
+from concurl.commands.checks import check_file, check_workers
 from concurl.config import Config
 from concurl.errors import UserError
 from concurl.options import Parser, add_config_options, given_config
-from concurl.progress import stages
+from concurl.progress import speak, stages
 
 
 def main(argv: list[str]) -> int:

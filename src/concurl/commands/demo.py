@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl import __version__
-from concurl.commands.talk import check_folder, open_again, speak, write_report
+from concurl.commands.checks import check_folder
+from concurl.commands.images import open_again, write_report
 from concurl.errors import UserError, call
 from concurl.options import Parser
+from concurl.progress import speak
 from concurl.recipes import recipe
 
 

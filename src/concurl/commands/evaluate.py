@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from concurl.commands.talk import add_moved, change_of_images, check_run, moved_to, open_again, speak
+from concurl.commands.checks import check_run
+from concurl.commands.images import add_moved, change_of_images, moved_to, open_again
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import speak
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from concurl.config import Config
+    from concurl.data.imageset import Opened
 
 log = logging.getLogger("concurl")
 
@@ -24,12 +35,32 @@ def main(argv: list[str]) -> int:
     speak(quiet=True)
     check_run(given.run)
     from concurl import run, runfolder
-    from concurl.clustering.assign import BRANCHES, assign
+    from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
-    from concurl.clustering.evaluate import partitions, read_labels, table
+    from concurl.clustering.evaluate import partitions, table
     from concurl.clustering.metrics import chance
 
     config = runfolder.config_of(given.run)
+    opened, labels = _open(given, config)
+    trained = run.model_of(given.run, given.device)
+    assignment = assign(trained, opened.images.images, branches=run.SCORED)
+    device = trained.model.prototypes.device
+    found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
+    print(table(score(found, labels)))
+    known = labels >= 0
+    if not known.all():
+        print(
+            f"over the {known.sum():,} of {len(labels):,} images that have a label; dealt out by chance, they would reach an "
+            f"ACC of {chance(labels[known], assignment.labels[known]):.3f}"
+        )
+    return 0
+
+
+def _open(given: argparse.Namespace, config: Config) -> tuple[Opened, NDArray[np.int64]]:
+    """The run's images and their labels; -1 where there is none."""
+    from concurl import runfolder
+    from concurl.clustering.evaluate import read_labels
+
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)
@@ -46,15 +77,4 @@ def main(argv: list[str]) -> int:
         log.warning(
             "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
         )
-    known = labels >= 0
-    trained = run.model_of(given.run, given.device)
-    assignment = assign(trained, opened.images.images, branches=tuple(b for b in BRANCHES if b != "z"))
-    device = trained.model.prototypes.device
-    found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
-    print(table(score(found, labels)))
-    if not known.all():
-        print(
-            f"over the {known.sum():,} of {len(labels):,} images that have a label; dealt out by chance, they would reach an "
-            f"ACC of {chance(labels[known], assignment.labels[known]):.3f}"
-        )
-    return 0
+    return opened, labels

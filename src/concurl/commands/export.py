@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import add_moved, check_file, check_folder, check_run, moved_to, open_again, speak
+from concurl.commands.checks import check_file, check_folder, check_run
+from concurl.commands.images import add_moved, moved_to, open_again
 from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
+from concurl.progress import speak
 
 
 def main(argv: list[str]) -> int:

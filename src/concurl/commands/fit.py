@@ -5,37 +5,25 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
-from concurl.commands.talk import (
-    absolute,
-    add_moved,
-    check_folder,
-    check_meaning,
-    check_workers,
-    moved_to,
-    open_again,
-    speak,
-    write_report,
-)
+from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
+from concurl.commands.images import absolute, add_moved, moved_to, open_again, write_report
 from concurl.config import FEW, LATE
 from concurl.errors import UserError, call, no_such
 from concurl.options import Parser, add_config_options, given_config
+from concurl.progress import speak
 from concurl.recipes import RECIPES, recipe
 
 log = logging.getLogger("concurl")
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from concurl.config import Config
-    from concurl.data.opened import Opened
+    from concurl.data.imageset import Opened
     from concurl.run import Result
     from concurl.training.distributed import World
 
@@ -45,6 +33,26 @@ def main(argv: list[str]) -> int:
 
     What a default of None means is said beside each option; give it as none, as in --tau-b-end none.
     """
+    parser = _parser(argv)
+    given = parser.parse(argv)
+    given.command = call("fit", *argv)
+    speak(given.quiet)
+    if given.output is None:
+        raise parser.missing("no output folder; add -o DIR")
+    check_workers(given.workers)
+    if given.resume:
+        _check_resumed(given)
+        return _resume(given)
+    if given.origin is not None:
+        return _branch(given)
+    if given.moved is not None:
+        raise UserError("--source goes with --resume and --from; the images of a new run are named without it")
+    if given.source is None:
+        raise parser.missing("no images; name a folder or a benchmark")
+    return _begin(given, _recipe_named(argv))
+
+
+def _parser(argv: list[str]) -> Parser:
     parser = Parser(prog="concurl fit", description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
         "source",
@@ -90,55 +98,31 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
     add_config_options(parser, recipe(_recipe_named(argv)))
-    given = parser.parse(argv)
-    given.command = call("fit", *argv)
-    speak(given.quiet)
-    if given.output is None:
-        raise parser.missing("no output folder; add -o DIR")
-    check_workers(given.workers)
-    fixed = _fixed(given)
-    if given.origin is not None and not given.resume:
-        if strangers := [word for word in fixed if word not in _options(LATE)]:
-            raise UserError(
-                f"--from RUN keeps the run's images and features: leave out {', '.join(strangers)}; only these options may "
-                f"change: {', '.join(_options(LATE))}"
-            )
-        return _branch(given)
-    if given.resume:
-        fixed += _options(["overwrite"] * given.overwrite + ["from"] * (given.origin is not None))
-        if fixed:
-            raise UserError(
-                f"--resume goes on with the run as it was configured: leave out {', '.join(fixed)}; it takes only -o DIR, "
-                "--source if the images moved, --quiet, --no-report, --workers and --strict"
-            )
-        return _resume(given)
-    if given.moved is not None:
-        raise UserError("--source goes with --resume and --from; the images of a new run are named without it")
-    if given.source is None:
-        raise parser.missing("no images; name a folder or a benchmark")
-    if given.limit is not None and given.limit < 2:
-        raise UserError(f"--limit {given.limit}: at least 2 images are needed")
-    if given.train_images is not None and given.train_images < 2:
-        raise UserError(f"--train-images {given.train_images}: at least 2 images are needed")
-    check_meaning(given.source, given.data_dir)
-    check_folder(given.output, given.source)
-    config = recipe(_recipe_named(argv)).replace(**given_config(given))
-    from concurl.data.benchmarks import BENCHMARKS, data_folder
+    return parser
 
-    about = {
-        "source": absolute(given.source),
-        "called_in": os.getcwd(),
-        "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
-        "limit": given.limit,
-        "train_images": given.train_images,
-        "recipe": _recipe_named(argv),
-        "version": __version__,
-    }
-    return _run(given, config, about)
+
+def _recipe_named(argv: list[str]) -> str:
+    """--recipe is read before the rest, as it decides the defaults that --help shows. The last one counts, as elsewhere."""
+    named = "modern"
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
+        if word == "--recipe":
+            named = after
+        elif word.startswith("--recipe="):
+            named = word.partition("=")[2]
+    return named
+
+
+def _check_resumed(given: argparse.Namespace) -> None:
+    replaced = ["overwrite"] * given.overwrite + ["from"] * (given.origin is not None)
+    if fixed := _fixed(given) + _options(replaced):
+        raise UserError(
+            f"--resume goes on with the run as it was configured: leave out {', '.join(fixed)}; it takes only -o DIR, "
+            "--source if the images moved, --quiet, --no-report, --workers and --strict"
+        )
 
 
 def _fixed(given: argparse.Namespace) -> list[str]:
-    """What was given that says which images a run is of, or how it is trained: one that goes on has that already."""
+    """The words that say which images a run is of, or how it is trained: a run that goes on has all that already."""
     named = [name for name in ("recipe", "limit", "train_images", "data_dir") if getattr(given, name) is not None]
     return ([] if given.source is None else [given.source]) + _options([*named, *given_config(given)])
 
@@ -147,10 +131,35 @@ def _options(names: Iterable[str]) -> list[str]:
     return sorted("-k" if name == "n_clusters" else f"--{name.replace('_', '-')}" for name in names)
 
 
+def _begin(given: argparse.Namespace, named: str) -> int:
+    """A new run on images of its own, with the recipe of that name."""
+    from concurl.data.benchmarks import BENCHMARKS, data_folder
+
+    check_least("--limit", given.limit, 2)
+    check_least("--train-images", given.train_images, 2)
+    check_meaning(given.source, given.data_dir)
+    check_folder(given.output, given.source)
+    about = {
+        "source": absolute(given.source),
+        "called_in": os.getcwd(),
+        "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
+        "limit": given.limit,
+        "train_images": given.train_images,
+        "recipe": named,
+        "version": __version__,
+    }
+    return _run(given, recipe(named).replace(**given_config(given)), about)
+
+
 def _branch(given: argparse.Namespace) -> int:
-    """A run that is another one until clustering begins, and has clusters of its own from there on."""
+    """A run with the features of another one, and clusters of its own: it goes on from where clustering began there."""
     from concurl import runfolder
 
+    if strangers := [word for word in _fixed(given) if word not in _options(LATE)]:
+        raise UserError(
+            f"--from RUN keeps the run's images and features: leave out {', '.join(strangers)}; only these options may "
+            f"change: {', '.join(_options(LATE))}"
+        )
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
@@ -186,29 +195,26 @@ def _run(
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
+    seen, _ = run.training_part(opened.images, config, about.get("train_images"))
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
-    if origin is not None and fingerprint(_trained_on(opened, config, about)[1]) != hashed:
+    if origin is not None and fingerprint(seen) != hashed:
         raise UserError(
             f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
         )
     about.setdefault("chosen", chosen)
-    about["root"] = opened.images.facts.get("root")
+    about["root"] = opened.images.root
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
-            # Only now, as now there is a train.log. K is in no list of what the images decided: they did not.
+            # Only now, as now there is a train.log. K is said apart: `chosen` is what the images decided.
             if origin is None and "n_clusters" not in given_config(given):
-                run.tell(
-                    [f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"]
-                )
+                k = f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"
+                run.tell([k])
             _tell_files(opened, folder)
             run.tell(chosen)
-            if len(opened.images) < FEW * config.n_clusters:
-                log.warning(
-                    "%d images for %d clusters are few: below some dozens for each, expect little",
-                    len(opened.images),
-                    config.n_clusters,
-                )
+            if (n := len(opened.images)) < FEW * config.n_clusters:
+                few = "%d images for %d clusters are few: below some dozens for each, expect little"
+                log.warning(few, n, config.n_clusters)
         _train(world, given, opened, config, about, resume=origin is not None)
     return 0
 
@@ -232,47 +238,26 @@ def _train(
 ) -> None:
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl import run
-    from concurl.clustering.evaluate import judge_of
-    from concurl.training.device import choose_device
-    from concurl.training.memory import memory_errors_told
-    from concurl.training.trainer import Trainer
 
-    begun = time.monotonic()
-    world.check_same("the images", opened.images.names)
-    ids, seen = _trained_on(opened, config, about)
-    labels = opened.labels if ids is None or opened.labels is None else opened.labels[ids]
-    names = opened.images.names if ids is None else [opened.images.names[i] for i in ids]
-    folder: Path = given.output
-    with memory_errors_told(config, choose_device(config.device)):
-        trainer = Trainer(config, seen, folder=folder, judge=judge_of(labels), world=world, strict=given.strict)
-    with world.loss_told():
-        run.train(trainer, names, resume=resume)
-        embedded = run.embed(trainer, opened.images.images, scored=labels is not None)
-        world.leave()
-    if world.leads:
-        result = run.conclude(trainer, opened.images, opened.labels, begun, embedded=embedded, trained_on=ids)
-        _finish(folder, opened, result, not given.no_report)
-
-
-def _trained_on(
-    opened: Opened, config: Config, about: dict[str, Any]
-) -> tuple[NDArray[np.int64] | None, NDArray[np.uint8]]:
-    """The images to train on, and which they are; None for all."""
-    from concurl import run
-    from concurl.data.picked import pick
-
-    ids = run.training_ids(len(opened.images), about.get("train_images"), config.seed)
-    return ids, opened.images.images if ids is None else pick(opened.images.images, ids)
+    result = run.fit_in(
+        world,
+        opened.images,
+        config,
+        folder=given.output,
+        labels=opened.labels,
+        train_images=about.get("train_images"),
+        resume=resume,
+        strict=given.strict,
+    )
+    if result is not None:
+        _finish(given.output, opened, result, not given.no_report)
 
 
 def _tell_files(opened: Opened, folder: Path) -> None:
-    """What the audit says, as most people go without it: that files were left out, or pages, is nothing to find out late."""
-    from concurl.data.audit import Summary
-
-    summary = Summary.of(opened.images.facts)
-    if not summary.files:
+    """The audit's summary, as most people do not ask for one: that files or pages were left out should not come late."""
+    if not opened.images.summary.files:  # a benchmark in a format of its own
         return
-    for line in str(summary).splitlines():
+    for line in opened.images.summary.lines():
         log.info("%s", line)
     if opened.images.skipped:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")
@@ -299,14 +284,3 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
     shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"
     where = folder / "report.html" if report else folder
     print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}: {where}")
-
-
-def _recipe_named(argv: list[str]) -> str:
-    """--recipe decides the defaults that --help shows, so it is read before the rest. The last one counts, as elsewhere."""
-    named = "modern"
-    for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        if word == "--recipe":
-            named = after
-        elif word.startswith("--recipe="):
-            named = word.partition("=")[2]
-    return named

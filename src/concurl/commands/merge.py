@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_file
+from concurl.commands.checks import check_file
 from concurl.counted import counted
 from concurl.options import Parser
 

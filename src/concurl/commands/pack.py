@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.talk import check_folder, speak
+from concurl.commands.checks import check_folder, check_least
 from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
-from concurl.progress import stages
+from concurl.progress import speak, stages
 
 
 def main(argv: list[str]) -> int:
@@ -22,8 +22,7 @@ def main(argv: list[str]) -> int:
     speak(given.quiet)
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
-    if given.per_shard < 1:
-        raise UserError(f"--per-shard {given.per_shard}: at least 1 is needed")
+    check_least("--per-shard", given.per_shard, 1)
     check_folder(given.output, given.source)
     from concurl.data.listing import list_source
     from concurl.data.packing import pack

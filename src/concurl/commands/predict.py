@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import logging
 import os
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl.clusternames import names_of
-from concurl.commands.talk import check_file, check_folder, check_limit, check_meaning, check_run, speak
+from concurl.commands.checks import check_file, check_folder, check_least, check_meaning, check_run
 from concurl.counted import counted
 from concurl.data.parts import Part
 from concurl.errors import UserError, call
 from concurl.options import Parser
-from concurl.progress import stages
+from concurl.progress import speak, stages
 
 if TYPE_CHECKING:
     from concurl.data.imageset import ImageSet
@@ -26,6 +27,31 @@ log = logging.getLogger("concurl")
 
 def main(argv: list[str]) -> int:
     """Label images, new ones or old, with the model of a run."""
+    given, part = _given(argv)
+    from concurl.assignments import BLOCK, write_predictions
+    from concurl.run import model_of
+
+    trained = model_of(given.run, given.device)
+    images = _open(given, trained)
+    names = names_of(given.run)
+    if part is None:
+        left_out = write_predictions(given.output, trained, images, range(len(images)), names)
+        print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")
+        return 0
+    work = _work(trained, images, names)
+    rows = part.share(len(images), BLOCK)
+    if part.finished(given.output, work):
+        print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
+        return 0
+    given.output.mkdir(parents=True, exist_ok=True)
+    left_out = write_predictions(part.csv(given.output), trained, images, rows, names)
+    part.seal(given.output, work, len(rows), left_out)
+    print(f"{len(rows):,} of {len(images):,} images labelled, {left_out:,} left out: {part.csv(given.output)}")
+    return 0
+
+
+def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
+    """What was asked for, checked before any work; with --shard, the part that is to be labelled."""
     parser = Parser(prog="concurl predict", description=main.__doc__, example="runs/photos NEW -o new.csv")
     parser.add_argument("run", type=Path, help="folder of a run, or a model folder")
     parser.add_argument("source", help="a picture, or as in concurl fit")
@@ -49,17 +75,19 @@ def main(argv: list[str]) -> int:
         check_file(given.output, "new.csv", given.source)
     else:
         check_folder(given.output, given.source)
-    check_limit(given.limit)
+    check_least("--limit", given.limit, 1)
     check_meaning(given.source, given.data_dir)
-    from concurl import run
-    from concurl.data.audit import Summary
-    from concurl.data.opened import open_source
-    from concurl.data.reading import Reading
-
     if not (given.run / "model").is_dir() and Path(given.source, "model", "model.json").exists():
         raise UserError(f"the run comes first: {call('predict', given.source, given.run, '-o', given.output)}")
     check_run(given.run)
-    trained = run.model_of(given.run, given.device)
+    return given, part
+
+
+def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
+    """The images, each file as it was given, read as those that the model was trained on."""
+    from concurl.data.opened import open_source
+    from concurl.data.reading import Reading
+
     images = open_source(
         given.source,
         data_dir=given.data_dir,
@@ -69,23 +97,9 @@ def main(argv: list[str]) -> int:
         each_given=True,
         progress=stages(),
     ).images
-    for line in Summary.of(images.facts).unusual():  # new pictures need not be like those of the run
+    for line in images.summary.unusual():  # new pictures need not be like those of the run
         log.info("%s", line)
-    names = names_of(given.run)
-    if part is None:
-        left_out = run.write_predictions(given.output, trained, images, range(len(images)), names)
-        print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")
-        return 0
-    work = _work(trained, images, names)
-    rows = part.share(len(images), run.BLOCK)
-    if part.finished(given.output, work):
-        print(f"part {part.number} of {part.of} was finished before: {part.csv(given.output)}")
-        return 0
-    given.output.mkdir(parents=True, exist_ok=True)
-    left_out = run.write_predictions(part.csv(given.output), trained, images, rows, names)
-    part.seal(given.output, work, len(rows), left_out)
-    print(f"{len(rows):,} of {len(images):,} images labelled, {left_out:,} left out: {part.csv(given.output)}")
-    return 0
+    return images
 
 
 def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dict[str, Any]:

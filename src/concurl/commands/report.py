@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import logging
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.clusternames import names_of
-from concurl.commands.talk import (
-    add_moved,
-    change_of_images,
-    check_file,
-    check_run,
-    moved_to,
-    open_again,
-    speak,
-    write_report,
-)
+from concurl.commands.checks import check_file, check_run
+from concurl.commands.images import add_moved, change_of_images, moved_to, open_again, write_report
 from concurl.errors import UserError
 from concurl.options import Parser
-
-log = logging.getLogger("concurl")
+from concurl.progress import speak
 
 
 def main(argv: list[str]) -> int:
@@ -38,6 +26,7 @@ def main(argv: list[str]) -> int:
     check_run(given.run)
     check_file(given.run / "report.html", "report.html")
     from concurl import runfolder
+    from concurl.assignments import take_names
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
@@ -55,30 +44,3 @@ def main(argv: list[str]) -> int:
         opened = replace(opened, labels=labels, classes=classes)
     print(write_report(given.run, opened))
     return 0
-
-
-def take_names(folder: Path, n_clusters: int) -> None:
-    """Bring the column `name` of assignments.csv up to names.json, where there is one; all else stays as it is."""
-    from concurl import runfolder
-
-    path = folder / "assignments.csv"
-    names = names_of(folder)
-    if not (folder / "names.json").exists() or not path.exists():
-        return
-    strangers = sorted(set(names) - set(range(n_clusters)))
-    if strangers:
-        log.warning(
-            "%s: the run has the clusters 0 to %d, and no %s",
-            folder / "names.json",
-            n_clusters - 1,
-            ", ".join(map(str, strangers)),
-        )
-    try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
-            columns, *rows = csv.reader(file)
-        cluster, name = columns.index("cluster"), columns.index("name")
-        named = [[*row[:name], names.get(int(row[cluster]), ""), *row[name + 1 :]] for row in rows]
-    except (csv.Error, ValueError, IndexError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
-    if named != rows:
-        runfolder.write_text(path, runfolder.csv_text(columns, named))

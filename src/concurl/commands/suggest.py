@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from concurl.commands.talk import add_moved, check_run, moved_to, open_again, speak
+from concurl.commands.checks import check_run
+from concurl.commands.images import add_moved, moved_to, open_again
 from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.options import Parser
-from concurl.progress import stages
+from concurl.progress import speak, stages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from concurl.config import Config
 
 WEAK = 0.8  # the best stability, below which no number of clusters stands out
 
@@ -27,28 +35,12 @@ def main(argv: list[str]) -> int:
     check_run(given.run)
     if given.images < 8 or given.up_to < 2:
         raise UserError(f"--images {given.images} --up-to {given.up_to}: at least 8 images and 2 clusters are needed")
-    import torch
-
     from concurl import runfolder
-    from concurl.clustering.stability import stabilities, standing_out
-    from concurl.data.batches import sample
-    from concurl.data.picked import pick
-    from concurl.network.embed import embed
-    from concurl.training.device import Arithmetic
+    from concurl.clustering.stability import stabilities
 
     config = runfolder.config_of(given.run).replace(device=given.device)
-    arithmetic = Arithmetic.of(config)
-    model = runfolder.feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
-    some = pick(images, sample(config.seed, len(images), given.images).numpy())
-    if len(some) < 8:
-        raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")
-    most = min(given.up_to, len(some) // 4)  # a half then has two images for a cluster
-    assert config.image_size is not None
-    parts = embed(
-        model, some, image_size=config.image_size, sobel=config.sobel, autocast=arithmetic.autocast, branches=["target"]
-    )
-    v = torch.cat([part["target"].v for part in parts])
+    v = _embeddings(given, config)
+    most = min(given.up_to, len(v) // 4)  # a half then has two images for a cluster
     progress, found = stages(), {}
     for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
         found[k] = stability
@@ -56,17 +48,46 @@ def main(argv: list[str]) -> int:
     print("  K  stability")
     for k, stability in found.items():
         print(f"{k:3}  {stability:9.3f}  {'#' * round(40 * max(0.0, stability))}")
+    _print_advice(found, given, config)
+    return 0
+
+
+def _embeddings(given: argparse.Namespace, config: Config) -> Tensor:
+    """The target network's embeddings of a fixed sample of the run's images, from before clustering began."""
+    import torch
+
+    from concurl import runfolder
+    from concurl.data.batches import sample
+    from concurl.data.picked import pick
+    from concurl.network.embed import embed
+    from concurl.training.device import Arithmetic
+
+    arithmetic = Arithmetic.of(config)
+    model = runfolder.feature_model(given.run, config).to(arithmetic.device)
+    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
+    some = pick(images, sample(config.seed, len(images), given.images).numpy())
+    if len(some) < 8:
+        raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")
+    assert config.image_size is not None
+    parts = embed(
+        model, some, image_size=config.image_size, sobel=config.sobel, autocast=arithmetic.autocast, branches=["target"]
+    )
+    return torch.cat([part["target"].v for part in parts])
+
+
+def _print_advice(found: dict[int, float], given: argparse.Namespace, config: Config) -> None:
+    from concurl.clustering.stability import standing_out
+
     if max(found.values()) < WEAK:
         print("No number of clusters stands out: train longer, or on more images, before you trust any.")
-    else:
-        *coarser, k = standing_out(found)
-        also = f" (so do coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
-        further = ""
-        if config.clusters and k == config.n_clusters:
-            further = " The run has that number already."
-        elif config.clusters:
-            further = f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
-        print(f"{k} clusters stand out{also}.{further}")
-        if k == given.up_to:
-            print("That is the largest K that was tried: there may be more, see --up-to.")
-    return 0
+        return
+    *coarser, k = standing_out(found)
+    also = f" (so do coarser ones: {', '.join(map(str, coarser))})" if coarser else ""
+    further = ""
+    if config.clusters and k == config.n_clusters:
+        further = " The run has that number already."
+    elif config.clusters:
+        further = f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
+    print(f"{k} clusters stand out{also}.{further}")
+    if k == given.up_to:
+        print("That is the largest K that was tried: there may be more, see --up-to.")

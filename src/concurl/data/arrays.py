@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data.decode import DecodeError, decode_picture, resized
+from concurl.data.content import DecodeError
+from concurl.data.decode import decode_picture, resized
 from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
 from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import SIZES, choose_size, stored_size
+from concurl.data.sizes import choose_side
 from concurl.errors import UserError
 
 log = logging.getLogger("concurl")
@@ -26,7 +27,7 @@ _SHAPES = "(N, H, W), (N, H, W, 1 or 3) or (N, 1 or 3, H, W)"
 
 
 def is_array(source: Any) -> bool:
-    """A numpy array, but for a row of paths or pictures, or a torch tensor. (Whoever holds one has imported torch already.)"""
+    """Is it a torch tensor, or a numpy array (and not one of paths or pictures)? Who has a tensor has imported torch."""
     if isinstance(source, np.ndarray):
         return source.ndim > 1 or source.dtype.kind not in "USO"
     return "torch" in sys.modules and isinstance(source, sys.modules["torch"].Tensor)
@@ -37,25 +38,17 @@ def read_array(source: Any, size: int | None = None) -> ImageSet:
 
     size: the wanted side. None keeps squares up to 128 as they are; others are treated like files.
     """
-    array = as_numpy(source)
-    images = _channels_first(array)
+    images = _channels_first(as_numpy(source))
     height, width = images.shape[2:]
-    chosen = min(height, width)
-    if size is None and chosen > 128:
-        chosen = choose_size([(width, height)])
-    side = stored_size(chosen) if size is None else size
+    side = size or min(height, width)
+    if size is None and side > 128:
+        side = choose_side([(width, height)])
     images = _bytes(images)
     if (height, width) != (side, side):
         images = _resized(images, side)
     elif images.shape[1] == 1:
         images = np.repeat(images, 3, axis=1)
-    facts = {
-        "source": f"an array of shape {array.shape}",
-        "files": len(images),
-        "image_size": chosen if size is None else None,
-        "oddities": {"gray": len(images)} if array.ndim == 3 or 1 in (array.shape[1], array.shape[3]) else {},
-    }
-    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+    return ImageSet(images, [str(i) for i in range(len(images))])
 
 
 def read_pictures(
@@ -65,24 +58,18 @@ def read_pictures(
     for number, picture in enumerate(pictures):
         if min(picture.size) < MIN_SIDE:
             raise UserError(f"picture {number} has {picture.width} x {picture.height} pixels: {MIN_SIDE} are needed")
-    chosen = min(choose_size([picture.size for picture in pictures]), largest or SIZES[-1])
-    side = size or stored_size(chosen)
+    side = size or choose_side([picture.size for picture in pictures], largest)
     images = np.empty((len(pictures), 3, side, side), np.uint8)
     for number, picture in enumerate(pictures):
         try:
             images[number] = decode_picture(picture, side, reading)
         except DecodeError as error:
             raise UserError(f"picture {number} of the list cannot be read: {error.reason}") from None
-    facts = {
-        "source": f"{len(pictures)} pictures",
-        "files": len(pictures),
-        "image_size": chosen if size is None else None,
-        "oddities": {},
-    }
-    return ImageSet(images, [str(i) for i in range(len(images))], (), facts)
+    return ImageSet(images, [str(i) for i in range(len(images))])
 
 
 def as_numpy(source: Any) -> NDArray[Any]:
+    """The array itself, or what a tensor holds."""
     if np.ma.is_masked(source):
         raise UserError("a masked array: give its hidden values some colour first, as X.filled(0) does")
     if isinstance(source, np.ndarray):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from concurl.errors import RunError, UserError
 
@@ -48,10 +49,10 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
 def _claimed(partial: Path) -> IO[bytes]:
     """The partial file, empty and locked: two processes at one name would make a mixture of their files."""
     while True:
-        # Not emptied by opening: it may be another's.
+        # Opening must not empty it: another process may be writing it.
         file = open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o666), "wb")  # noqa: SIM115 (it is handed on)
         try:
-            _lock(file)
+            lock(file)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(partial)):
                 os.ftruncate(file.fileno(), 0)  # a kill may have left something
                 return file
@@ -60,19 +61,17 @@ def _claimed(partial: Path) -> IO[bytes]:
         except BaseException:
             file.close()
             raise
-        file.close()  # the other one finished between our opening and locking it: what we hold bears the final name
+        file.close()  # another process renamed it between our opening and locking it: what we hold is its finished file
 
 
-def _lock(file: IO[bytes]) -> None:
-    if os.name == "posix":
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # some network file systems have no locks
+def lock(file: IO[Any]) -> None:
+    """Lock it until it is closed; a BlockingIOError if another process holds it. Without effect where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # some network file systems have no locks
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -105,15 +104,15 @@ def cannot_write(
 
 
 def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose another folder") -> RunError:
-    amount = f"{needed:,}" if needed else f"more than {written:,}"  # of a stream nobody knows how long it would be
+    """What to tell the user when the disk is full; `needed` is 0 where the whole length is not known."""
+    amount = f"{needed:,}" if needed else f"more than {written:,}"  # nobody knows how long a stream would have been
     return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {remedy}", EX_IOERR)
 
 
 def sync_folder(folder: Path) -> None:
     """Without this the rename itself may be lost when the power fails."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -16,20 +16,18 @@ Every file is decoded to its last row, as nothing less finds the truncated ones.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concurl.counted import counted
 from concurl.data.aside import written_aside
+from concurl.data.csvlines import csv_lines
 from concurl.data.decode import FIRST_PAGE
 from concurl.data.examine import examined, task_for
 from concurl.data.firsts import Firsts
@@ -68,12 +66,6 @@ class Summary:
     formats: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # for each status but ok: the first file of it, and why
 
-    @classmethod
-    def of(cls, facts: dict[str, Any]) -> Summary:
-        """What an ImageSet's facts keep of it; nothing of a benchmark in its own format."""
-        statuses, oddities, formats = (Counter(facts.get(name, {})) for name in ("statuses", "oddities", "formats"))
-        return cls(facts.get("files", 0), facts.get("bytes", 0), statuses, oddities, formats)
-
     def add(self, row: Row) -> None:
         self.files += 1
         self.bytes += row.bytes
@@ -91,13 +83,16 @@ class Summary:
             lines.append(f"{FIRST_PAGE}: the others are not looked at; save those that matter as files of their own")
         return lines
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """All counts, without the examples."""
         lines = [f"{counted(self.files, 'file')}, {self.bytes:,} bytes: {_counted(self.statuses) or 'nothing'}"]
         if self.formats:
             lines.append(f"formats: {_counted(self.formats)}")
-        lines += self.unusual()
-        lines += [f"{status}, for example {example}" for status, example in self.examples.items()]
-        return "\n".join(lines)
+        return lines + self.unusual()
+
+    def __str__(self) -> str:
+        examples = [f"{status}, for example {example}" for status, example in self.examples.items()]
+        return "\n".join(self.lines() + examples)
 
 
 def audit(
@@ -106,10 +101,9 @@ def audit(
     reading: Reading = OWN,
     workers: int | None = None,
     progress: Progress | None = None,
-    exclude: Iterable[PathLike] = (),
 ) -> Iterator[Row]:
-    """The rows as they come, by the bytes of the files' names. `exclude`: folders that are not entered."""
-    listing = list_source(source, exclude=exclude)
+    """The rows as they come, by the bytes of the files' names."""
+    listing = list_source(source)
     return (
         row for row, _ in inspect(listing, None, reading=reading, workers=workers, progress=progress, stage="audit")
     )
@@ -150,6 +144,7 @@ def inspect(
 
 
 def summarise(rows: Iterable[Row]) -> Summary:
+    """Count the rows, and keep none of them."""
     summary = Summary()
     for row in rows:
         summary.add(row)
@@ -157,20 +152,13 @@ def summarise(rows: Iterable[Row]) -> Summary:
 
 
 def write_csv(rows: Iterable[Row], path: Path) -> Summary:
-    """Write the rows as they come, and count them.
-
-    Paths are written as the bytes they are on disk, so a name that is not UTF-8 makes a line that is not:
-    read it with errors="surrogateescape" (pandas: encoding_errors="surrogateescape").
-    """
+    """Write the rows as they come, and count them."""
     summary = Summary()
     with written_aside(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="", write_through=True)
-        writer = csv.writer(text)
-        writer.writerow(column.name for column in dataclasses.fields(Row))
+        file.writelines(csv_lines([[column.name for column in dataclasses.fields(Row)]]))
         for row in rows:
-            writer.writerow(dataclasses.astuple(row))
+            file.writelines(csv_lines([dataclasses.astuple(row)]))
             summary.add(row)
-        text.detach()
     return summary
 
 

@@ -14,7 +14,7 @@ def epoch_order(seed: int, epoch: int, n_images: int) -> Tensor:
 
 
 def sample(seed: int, n_images: int, size: int) -> Tensor:
-    """A fixed subset of at most `size` images, in ascending order."""
+    """The ids of at most `size` of the images, drawn by the seed, in ascending order."""
     generator = np.random.Generator(np.random.Philox(key=[seed, 2**63]))  # a key that no epoch has
     chosen = generator.permutation(n_images)[:size]
     return torch.from_numpy(np.sort(chosen))

@@ -1,106 +1,71 @@
-"""The benchmarks by name: where their official files lie, which images the protocol takes, at which size.
+"""The benchmarks by name: where to download them, where their files are, and at which size they are read.
 
-What the files hold is the readers' business: cifar.py, stl.py, imagenet.py, digits.py.
+Of each set those images are taken that the field clusters: train and test, or train alone where that is ImageNet's.
+What the files hold is known to their readers: cifar.py, stl.py, imagenet.py and digits.py.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data import digits, imagenet, stl
+from concurl.data.archives import Archive, open_files, places, unreadable
 from concurl.data.audit import Progress
 from concurl.data.cifar import CIFARS, read_cifar
-from concurl.data.imageset import ImageSet
+from concurl.data.imageset import ImageSet, Opened
+from concurl.data.packed import read_files
 from concurl.errors import UserError
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Images and, apart from them, the labels that only the evaluation may see."""
+    """What is known of a set before its files are read."""
 
-    images: ImageSet
-    labels: NDArray[np.int64]  # -1 where the publisher gives none
-    classes: Sequence[str]
-    protocol: str  # "train+test, 60,000 images, 32x32"
-
-
-@dataclass(frozen=True)
-class Published:
-    """One line of the list of benchmarks."""
-
-    description: str
-    n_classes: int
     image_size: int  # the default, in pixels
-    splits: Sequence[str]
-    protocol: str  # the splits that the field clusters, and that split=None takes
+    download: str = ""  # what, and from where
+    archives: Sequence[Archive] = ()  # in order of preference; none where the set is a folder of images
 
 
-_TRAIN_TEST = ("train", "test")
-_STL_SPLITS = ("train", "test", "unlabelled")
-
-BENCHMARKS: Mapping[str, Published] = {
-    "digits": Published("1,797 handwritten digits, part of scikit-learn", 10, 12, ("all",), "all"),
-    "cifar10": Published("60,000 small photographs", 10, 32, _TRAIN_TEST, "train+test"),
-    "cifar100": Published("CIFAR-100 by its 100 classes", 100, 32, _TRAIN_TEST, "train+test"),
-    "cifar100-20": Published("CIFAR-100 by its 20 superclasses", 20, 32, _TRAIN_TEST, "train+test"),
-    "stl10": Published("13,000 photographs, and 100,000 unlabelled", 10, 96, _STL_SPLITS, "train+test"),
-    # ImageNet's are kept at 256 pixels, so that views of 224 have something to choose from.
-    "imagenet10": Published("10 classes of ImageNet", 10, 256, ("train",), "train"),
-    "imagenet-dogs": Published("15 breeds of dogs from ImageNet", 15, 256, ("train",), "train"),
-    "tiny-imagenet": Published("200 classes of ImageNet, 64x64", 200, 64, ("train", "val"), "train"),
-}
+_CIFAR_10 = (
+    Archive("cifar-10-batches-bin", "cifar-10-binary.tar.gz", 170_052_171, "test_batch.bin"),
+    Archive("cifar-10-batches-py", "cifar-10-python.tar.gz", 170_498_071, "test_batch", pickled=True),
+)
+_CIFAR_100 = (
+    Archive("cifar-100-binary", "cifar-100-binary.tar.gz", 168_513_733, "train.bin"),
+    Archive("cifar-100-python", "cifar-100-python.tar.gz", 169_001_437, "train", pickled=True),
+)
+_STL_10 = (Archive("stl10_binary", "stl10_binary.tar.gz", 2_640_397_119, "train_X.bin"),)
 
 _TORONTO = "from the CIFAR page of the University of Toronto (https://www.cs.toronto.edu/~kriz/cifar.html)"
-_IMAGENET = (
+_GET_CIFAR_10 = f"cifar-10-binary.tar.gz (or cifar-10-python.tar.gz) {_TORONTO}"
+_GET_CIFAR_100 = f"cifar-100-binary.tar.gz (or cifar-100-python.tar.gz) {_TORONTO}"
+_GET_STL_10 = "stl10_binary.tar.gz from Stanford's STL-10 page (https://cs.stanford.edu/~acoates/stl10/)"
+_GET_IMAGENET = (
     "ILSVRC2012_img_train.tar from the ImageNet page (https://image-net.org/download.php), unpack it so that "
     "every class is a folder train/<wnid>,"
 )
-_SOURCES = {
-    "cifar10": f"cifar-10-binary.tar.gz (or cifar-10-python.tar.gz) {_TORONTO}",
-    "cifar100": f"cifar-100-binary.tar.gz (or cifar-100-python.tar.gz) {_TORONTO}",
-    "cifar100-20": f"cifar-100-binary.tar.gz (or cifar-100-python.tar.gz) {_TORONTO}",
-    "stl10": "stl10_binary.tar.gz from Stanford's STL-10 page (https://cs.stanford.edu/~acoates/stl10/)",
-    "imagenet10": _IMAGENET,
-    "imagenet-dogs": _IMAGENET,
-    "tiny-imagenet": "tiny-imagenet-200.zip from Stanford's CS231n (http://cs231n.stanford.edu), unpack it",
-}
+_GET_TINY = "tiny-imagenet-200.zip from Stanford's CS231n (http://cs231n.stanford.edu), unpack it"
 
-
-@dataclass(frozen=True)
-class Form:
-    """One of the forms in which a publisher offers a set."""
-
-    folder: str
-    archive: str
-    archive_size: int
-    mark: str  # a file by which the unpacked folder is known, whatever it is called
-    pickled: bool = False
-
-
-_CIFAR_100_FORMS = (
-    Form("cifar-100-binary", "cifar-100-binary.tar.gz", 168_513_733, "train.bin"),
-    Form("cifar-100-python", "cifar-100-python.tar.gz", 169_001_437, "train", pickled=True),
-)
-_FORMS: Mapping[str, Sequence[Form]] = {
-    "cifar10": (
-        Form("cifar-10-batches-bin", "cifar-10-binary.tar.gz", 170_052_171, "test_batch.bin"),
-        Form("cifar-10-batches-py", "cifar-10-python.tar.gz", 170_498_071, "test_batch", pickled=True),
-    ),
-    "cifar100": _CIFAR_100_FORMS,
-    "cifar100-20": _CIFAR_100_FORMS,
-    "stl10": (Form("stl10_binary", "stl10_binary.tar.gz", 2_640_397_119, "train_X.bin"),),
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "digits": Benchmark(12),
+    "cifar10": Benchmark(32, _GET_CIFAR_10, _CIFAR_10),
+    "cifar100": Benchmark(32, _GET_CIFAR_100, _CIFAR_100),
+    "cifar100-20": Benchmark(32, _GET_CIFAR_100, _CIFAR_100),
+    "stl10": Benchmark(96, _GET_STL_10, _STL_10),
+    # ImageNet's are kept at 256 pixels, so that views of 224 have something to choose from.
+    "imagenet10": Benchmark(256, _GET_IMAGENET),
+    "imagenet-dogs": Benchmark(256, _GET_IMAGENET),
+    "tiny-imagenet": Benchmark(64, _GET_TINY),
 }
 
 
@@ -113,116 +78,73 @@ def load_benchmark(
     name: str,
     data_dir: Path | None = None,
     *,
-    split: str | None = None,
     image_size: int | None = None,
     limit: int | None = None,
     progress: Progress | None = None,
-) -> Benchmark:
+) -> Opened:
     """The benchmark `name`, read from its publisher's files in `data_dir` (else $CONCURL_DATA, else ./data).
 
-    split: None for the field's protocol, or splits joined by "+". limit: the first so many of a fixed
-    shuffle, so that a small choice mixes the classes and lies within every larger one. progress is told
-    ("pack" or "resize", done, total) where files are decoded or images are resized.
+    limit: the first so many of a fixed shuffle, so that a small choice mixes the classes and lies within every larger
+    one. progress is told ("pack" or "resize", done, total) where files are decoded or images are resized.
 
-    >>> load_benchmark("digits", limit=500).protocol
-    'all, 500 of 1,797 images, 12x12'
+    >>> load_benchmark("digits", limit=500).images.images.shape
+    (500, 3, 12, 12)
     """
-    published = BENCHMARKS.get(name)
-    if published is None:
-        near = difflib.get_close_matches(name, BENCHMARKS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"unknown benchmark {name!r}: {hint}known are {', '.join(BENCHMARKS)}")
-    splits = _chosen_splits(name, published, split)
-    size = published.image_size if image_size is None else image_size
-    for option, value, low in (("image_size", size, 8), ("limit", 1 if limit is None else limit, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise UserError(f"{option}={value!r}: a whole number of at least {low} is needed")
+    size = image_size or BENCHMARKS[name].image_size
     directory = data_folder(data_dir)
-
-    read = _from_folder if name in (*imagenet.SUBSETS, "tiny-imagenet") else _from_arrays
-    images, labels, classes, total = read(name, directory, splits, size, limit, progress)
-    count = f"{len(images):,}" if len(images) == total else f"{len(images):,} of {total:,}"
-    return Benchmark(images, labels, classes, f"{'+'.join(splits)}, {count} images, {size}x{size}")
+    if name == "digits" or BENCHMARKS[name].archives:
+        return _from_arrays(name, directory, size, limit, progress)
+    return _from_folder(name, directory, size, limit, progress)
 
 
-def _chosen_splits(name: str, published: Published, split: str | None) -> list[str]:
-    asked = (published.protocol if split is None else split).replace("unlabeled", "unlabelled").split("+")
-    for part in asked:
-        if part not in published.splits:
-            raise UserError(
-                f"split={split!r}: {name} has {', '.join(published.splits)}, or several joined by +; "
-                f"leave it out for the field's protocol, {published.protocol}"
-            )
-    return [part for part in published.splits if part in asked]
-
-
-_Read = tuple[ImageSet, NDArray[np.int64], Sequence[str], int]
-
-
-def _from_arrays(
-    name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None, progress: Progress | None
-) -> _Read:
+def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progress: Progress | None) -> Opened:
     if name == "digits":
         classes: Sequence[str] = digits.CLASSES
         images, labels, names = digits.read_digits()
     else:
-        path, form = _find_form(name, directory)
-        files = partial(_open_files, path, form)
+        path, archive = _find_archive(name, directory)
+        files = partial(open_files, path, archive)
         try:
             if name == "stl10":
                 classes = stl.CLASSES
-                images, labels, names = stl.read_stl(splits, files)
+                images, labels, names = stl.read_stl(files)
             else:
                 classes = CIFARS[name].classes
-                images, labels, names = read_cifar(CIFARS[name], splits, files, pickled=form.pickled)
+                images, labels, names = read_cifar(CIFARS[name], files, pickled=archive.pickled)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
-            raise UserError(_unreadable(path, form, error)) from error
-    total = len(images)
+            raise unreadable(path, archive, error) from error
     if limit is not None:
-        chosen = _draw(total, limit)
+        chosen = _draw(len(images), limit)
         images, labels, names = images[chosen], labels[chosen], [names[i] for i in chosen]
     if images.shape[-1] != size:
         images = _resized(images, size, progress)
-    return ImageSet(images, names), labels, classes, total
+    return Opened(ImageSet(images, names), labels, classes)
 
 
-def _from_folder(
-    name: str, directory: Path, splits: Sequence[str], size: int, limit: int | None, progress: Progress | None
-) -> _Read:
-    from concurl.data.sources import read_files
-
+def _from_folder(name: str, directory: Path, size: int, limit: int | None, progress: Progress | None) -> Opened:
     if name == "tiny-imagenet":
         root = _find_folder(name, directory, imagenet.TINY_FOLDERS, imagenet.holds_tiny, "wnids.txt")
-        files, classes = imagenet.list_tiny(root, splits)
+        files, classes = imagenet.list_tiny(root)
     else:
         holds = partial(imagenet.holds_subset, name=name)
         root = _find_folder(name, directory, imagenet.TRAIN_FOLDERS, holds, "<wnid>")
         files, classes = imagenet.list_subset(root, name)
-    total = len(files)
     if limit is not None:  # before decoding: it is what takes the time
-        files = [files[i] for i in _draw(total, limit)]
+        files = [files[i] for i in _draw(len(files), limit)]
     # What comes back is sorted by name and without the unreadable: labels are matched by name.
     images = read_files([path for path, _ in files], size, root=root, progress=progress)
     labels = {path.relative_to(root).as_posix(): label for path, label in files}
-    return images, np.array([labels[name] for name in images.names], np.int64), classes, total
+    return Opened(images, np.array([labels[name] for name in images.names], np.int64), classes)
 
 
-def _find_form(name: str, directory: Path) -> tuple[Path, Form]:
-    """The set's folder or archive: unpacked before packed, binary before pickle."""
-    forms = _FORMS[name]
-    looked = []
-    for form in forms:
-        for folder in (directory / form.folder, directory):
-            looked.append(folder / form.mark)
-            if looked[-1].is_file():
-                return folder, form
-    for form in forms:
-        looked.append(directory / form.archive)
-        if looked[-1].is_file():
-            return looked[-1], form
-    raise _missing(name, directory, looked)
+def _find_archive(name: str, directory: Path) -> tuple[Path, Archive]:
+    possible = places(BENCHMARKS[name].archives, directory)
+    for mark, path, archive in possible:
+        if mark.is_file():
+            return path, archive
+    raise _missing(name, directory, [mark for mark, *_ in possible])
 
 
 def _find_folder(name: str, directory: Path, folders: Sequence[str], holds: Callable[[Path], bool], mark: str) -> Path:
@@ -234,49 +156,9 @@ def _find_folder(name: str, directory: Path, folders: Sequence[str], holds: Call
 
 def _missing(name: str, directory: Path, looked: Sequence[Path]) -> UserError:
     return UserError(
-        f"{name} was not found: download {_SOURCES[name]} and put it into {directory.absolute()} "
+        f"{name} was not found: download {BENCHMARKS[name].download} and put it into {directory.absolute()} "
         f"(or name another folder with --data-dir or $CONCURL_DATA); looked for {', '.join(map(str, looked))}"
     )
-
-
-def _open_files(path: Path, form: Form, sizes: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of `sizes`, from the folder or straight from the archive: nothing is unpacked to disk."""
-    if path.is_dir():
-        for file in sizes:
-            if not (path / file).is_file():
-                raise UserError(f"{file} is missing; unpack {form.archive} again, whole")
-            _check_size(file, (path / file).stat().st_size, sizes[file])
-            with open(path / file, "rb") as stream:
-                yield file, stream
-        return
-    wanted = {f"{form.folder}/{file}": file for file in sizes}
-    with tarfile.open(path) as archive:
-        # One pass, as a .tar.gz cannot jump; only plain files with exactly the official names are looked at.
-        for member in archive:
-            name = member.name.removeprefix("./")
-            if member.isfile() and name in wanted:
-                file = wanted.pop(name)
-                _check_size(file, member.size, sizes[file])
-                content = archive.extractfile(member)
-                assert content is not None  # as it is a plain file
-                yield file, content
-            if not wanted:
-                return
-    raise UserError(f"{', '.join(wanted)} missing in the archive; download it again")
-
-
-def _check_size(file: str, found: int, expected: tuple[int, int]) -> None:
-    least, most = expected
-    if not least <= found <= most:
-        amount = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        raise UserError(f"{file}: {found:,} bytes found, {amount} expected; download or unpack it again")
-
-
-def _unreadable(path: Path, form: Form, error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{path}: cannot be read ({error.strerror}); check the file and its permissions"
-    size = f"{path.stat().st_size:,} bytes found, {form.archive_size:,} expected in the official archive"
-    return f"{path}: cut off or damaged ({size}); download it again"
 
 
 def _draw(total: int, limit: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import codecs
 import copyreg
 import io
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import IO, Any
@@ -14,10 +14,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.data.archives import Files
 from concurl.errors import UserError
-
-# Opens the named files, each once its size is known to lie between the two; in the order an archive has them.
-Files = Callable[[Mapping[str, tuple[int, int]]], Iterator[tuple[str, IO[bytes]]]]
 
 PIXELS = 3 * 32 * 32
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -36,19 +34,15 @@ class Cifar:
     column: str
     classes: Sequence[str]
 
-    def count(self, split: str) -> int:
-        return sum(RECORDS[stem] for stem in self.splits[split])
 
-
-def read_cifar(
-    cifar: Cifar, splits: Sequence[str], files: Files, *, pickled: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str]]:
-    """Images (N, 3, 32, 32), labels and names of the splits, in the publisher's order."""
+def read_cifar(cifar: Cifar, files: Files, *, pickled: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str]]:
+    """Images (N, 3, 32, 32), labels and names of both splits, in the publisher's order."""
     suffix = "" if pickled else ".bin"
-    names = [f"{cifar.title}/{split}/{i:05d}" for split in splits for i in range(cifar.count(split))]
+    counts = {split: sum(RECORDS[stem] for stem in stems) for split, stems in cifar.splits.items()}
+    names = [f"{cifar.title}/{split}/{i:05d}" for split, count in counts.items() for i in range(count)]
     images = np.empty((len(names), 3, 32, 32), np.uint8)
     labels = np.empty(len(names), np.int64)
-    records = {stem + suffix: RECORDS[stem] for split in splits for stem in cifar.splits[split]}
+    records = {stem + suffix: RECORDS[stem] for stems in cifar.splits.values() for stem in stems}
     starts = dict(zip(records, accumulate(records.values(), initial=0), strict=False))
 
     sizes = {file: _size(count, len(cifar.columns), pickled) for file, count in records.items()}

@@ -1,4 +1,4 @@
-"""A file's bytes, believed in nothing: not its name, not its size, not even that it is a file."""
+"""A file's bytes. Nothing about it is trusted: not its name, not its size, not even that it is a regular file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNATURES = {
     b"II+\0": "TIFF",
     b"MM\0+": "TIFF",
 }
-# In files made of boxes the first box lists these, the container's own among them.
+# Files made of boxes list their brands in the first box. (mif1 and msf1 are the container's own.)
 _BRANDS = {
     "AVIF": {b"avif", b"avis"},
     "HEIF": {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"},
@@ -59,7 +59,7 @@ def read_content(path: str, start: int = 0, length: int | None = None) -> bytes:
     """All bytes of a file, or `length` of them from `start` on (a member of an archive)."""
     try:
         # O_NONBLOCK, as opening a named pipe would otherwise wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):

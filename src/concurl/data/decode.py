@@ -10,10 +10,8 @@ is taken. `oddities` says all this.
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,7 @@ from PIL import ExifTags, Image
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from concurl.data.content import DecodeError as DecodeError
-from concurl.data.content import image_format, read_content
+from concurl.data.content import DecodeError, image_format
 from concurl.data.header import failure, open_image
 from concurl.data.reading import OWN, Colour, Reading
 from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
@@ -62,18 +59,11 @@ class Decoded:
     oddities: tuple[str, ...]
 
 
-def decode_file(path: Path, size: int, *, reading: Reading = OWN) -> NDArray[np.uint8]:
-    """The image in a file, (3, size, size): smaller edge resized to `size`, centre cropped."""
-    return decode(read_content(os.fspath(path)), size, reading=reading).pixels
-
-
-def decode_bytes(data: bytes, size: int, *, reading: Reading = OWN) -> NDArray[np.uint8]:
-    """The image in a file's bytes, (3, size, size)."""
-    return decode(data, size, reading=reading).pixels
-
-
 def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
-    """The image and its description. Raises DecodeError, and nothing else, whatever the bytes are."""
+    """A file's image, its smaller edge resized to `size` and the centre cropped, and its description.
+
+    Raises DecodeError, and nothing else, whatever the bytes are.
+    """
     format = image_format(data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns about odd metadata; the status says what matters
@@ -85,7 +75,7 @@ def decode(data: bytes, size: int, *, reading: Reading = OWN) -> Decoded:
 
 
 def decode_picture(image: Image.Image, size: int, reading: Reading = OWN) -> NDArray[np.uint8]:
-    """One that Pillow has opened or made, as its file would be decoded."""
+    """A picture that Pillow has opened or made, decoded as its file would be."""
     try:
         if isinstance(image, TiffImageFile) and image.tile and image.fp is not None:  # its pixels are not loaded yet
             image = mended(image, image.fp)
@@ -163,7 +153,7 @@ def _depth(image: Image.Image) -> int:
 
 
 def _used(image: Image.Image, depth: int) -> int:
-    """Bits per sample that hold the greatest one: a file of 16 has room for cameras of 12, and does not say so."""
+    """Bits per sample that are really used: a 16-bit file may hold a camera's 12 bits, and does not say so."""
     if depth != 16 or not (image.mode.startswith("I;16") or (image.mode == "RGB" and not _has_alpha(image))):
         return depth
     greatest = int(np.asarray(image).max())
@@ -173,7 +163,7 @@ def _used(image: Image.Image, depth: int) -> int:
 
 
 def _scale(depth: int, used: int, reading: Reading) -> int:
-    """Bits per sample, the greatest of which becomes white."""
+    """The bits per sample to scale by: the greatest number of so many bits becomes white."""
     return reading.depth if depth == 16 and reading.depth is not None else used
 
 

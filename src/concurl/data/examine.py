@@ -17,7 +17,7 @@ from concurl.data.entry import Entry
 from concurl.data.header import image_size
 from concurl.data.reading import OWN, Reading
 
-_UNKEPT = 32  # the side when nobody wants the pixels: JPEGs are then decoded the fast way
+_UNKEPT = 32  # the side where nobody wants the pixels: small, as JPEGs are decoded faster then
 
 
 def task_for(entry: Entry, root: str, size: int | None = None, reading: Reading = OWN) -> bytes:

@@ -6,7 +6,7 @@ import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Item = TypeVar("Item")
-
-
-class Feed(Protocol):
-    """Gives the images of one epoch's batches, in order."""
-
-    description: str
-
-    def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images uint8 (B, 3, H, W), ids (B,)) on the device, for consecutive full batches of `ids`."""
-        ...
+_SHARE = 0.4
 
 
 class Resident:
@@ -36,6 +27,7 @@ class Resident:
         self.description = f"all {len(images):,} images ({images.nbytes / 2**20:,.0f} MiB) on {device}"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(images uint8 (B, 3, H, W), ids (B,)) on the device, for consecutive full batches of `ids`."""
         ids = ids.to(self.images.device)
         for batch in torch.split(ids, batch_size):
             if len(batch) == batch_size:
@@ -50,6 +42,7 @@ class Streaming:
         self.description = f"{len(images):,} images ({images.nbytes / 2**30:,.1f} GiB) read ahead from disk"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """As Resident's."""
         full = [batch for batch in torch.split(ids, batch_size) if len(batch) == batch_size]
         for batch, images in zip(full, read_ahead(full, self._read, self.ahead), strict=True):
             yield images.to(self.device, non_blocking=True), batch.to(self.device, non_blocking=True)
@@ -59,6 +52,9 @@ class Streaming:
         ascending, back = torch.sort(batch)
         images = torch.from_numpy(np.asarray(self.images[ascending.numpy()]))[torch.argsort(back)]
         return images.pin_memory() if self.device.type == "cuda" else images
+
+
+Feed = Resident | Streaming  # gives the images of one epoch's batches, in order
 
 
 def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int) -> Iterator[Tensor]:
@@ -77,18 +73,18 @@ def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int
                 future.cancel()
 
 
-def make_feed(images: NDArray[np.uint8], device: torch.device, share: float = 0.4) -> Feed:
-    """Resident if the set takes at most `share` of the device's free memory: the rest is for the step."""
+def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:
+    """Resident if the set takes no more than its share of the device's free memory: the rest is for the step."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        in_memory = type(images) is np.ndarray  # and neither a map nor a choice from one
+        in_memory = type(images) is np.ndarray  # and not a memory map, or a Picked of one
         free = images.nbytes * 10 if in_memory else free_host_memory()
-    return Resident(images, device) if images.nbytes <= share * free else Streaming(images, device)
+    return Resident(images, device) if images.nbytes <= _SHARE * free else Streaming(images, device)
 
 
 def free_host_memory() -> int:
-    """What the machine has left, and the limits of this process (ulimit -v) and of its container leave of it."""
+    """Bytes: the least of what the machine, the container and the process's own limit (ulimit -v) have left."""
     found = [_number("/proc/meminfo", "MemAvailable", 1024)]
     found.append(_difference(_number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")))
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -98,7 +94,7 @@ def free_host_memory() -> int:
 
 
 def _number(path: str, name: str = "", unit: int = 1) -> int | None:
-    """The number behind `name`, or the file's only one; None where there is none."""
+    """The number after `name`, or the file's only one; None where there is none."""
     try:
         with open(path, encoding="ascii") as table:
             return next(

@@ -35,4 +35,4 @@ class Firsts:
                 return index
             if self._digests[slot, 0] == high and self._digests[slot, 1] == low:
                 return found - 1
-        return index  # full: more files than were listed have this size by now
+        return index  # full: since they were listed, more files have come to this size

@@ -17,7 +17,7 @@ MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal 
 MIN_SIDE = 8
 MAX_SCANS = 200  # of a progressive JPEG; cameras and optimisers write some ten, and each costs a pass over all pixels
 
-_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # of a segment, none of which coded data can hold
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # begins a segment; coded data cannot hold one
 
 
 def open_image(data: bytes, format: str) -> ImageFile:
@@ -64,7 +64,7 @@ def image_size(file: IO[bytes]) -> tuple[int, int]:
 
 
 def failure(error: Exception, *, cut: bool) -> DecodeError:
-    """What an exception of the decoder's says about the file."""
+    """What an exception of Pillow's says about the file."""
     if isinstance(error, MemoryError):
         return DecodeError("too large", "decoding it takes more memory than allowed")
     if isinstance(error, Image.DecompressionBombError):
@@ -78,7 +78,7 @@ def failure(error: Exception, *, cut: bool) -> DecodeError:
 
 
 class _Stream(io.BytesIO):
-    """Remembers that somebody wanted to read past the end."""
+    """Remembers whether anyone tried to read past the end."""
 
     ran_out = False
 
@@ -96,9 +96,10 @@ def _check_size(width: int, height: int) -> None:
 
 
 def _scans(data: bytes) -> int:
-    """How often a JPEG goes over its pixels, counted up to once too often.
+    """How often a JPEG goes over its pixels; counting stops just above the limit.
 
-    Only between its segments and up to its end: a preview, or the film that phones put behind a photograph, holds any bytes.
+    Only markers between its segments and before its end count: a preview, or the film that phones put behind a
+    photograph, may hold any bytes.
     """
     scans, place = 0, 2
     while scans <= MAX_SCANS and (marker := _MARKER.search(data, place)) and marker[1] != b"\xd9":
@@ -108,7 +109,7 @@ def _scans(data: bytes) -> int:
 
 
 def _boxes_end(data: bytes) -> int:
-    """Where the last of the boxes ends that such a file is made of; one of length 0 reaches to the file's end."""
+    """Where the last of the file's boxes should end. (A box of length 0 reaches to the end of the file.)"""
     place = 0
     while place + 8 <= len(data) and (length := int.from_bytes(data[place : place + 4], "big")):
         if length == 1:  # the real one follows the box's name
@@ -119,7 +120,7 @@ def _boxes_end(data: bytes) -> int:
 
 @functools.cache
 def _learn_heif() -> None:
-    """What phones call HEIC: Pillow reads it with the help of a package that not everyone needs."""
+    """Teach Pillow what phones call HEIC, with a package that not everyone needs."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from concurl.errors import UserError
@@ -47,6 +46,7 @@ SUBSETS = {
 
 
 def holds_subset(folder: Path, name: str) -> bool:
+    """Is this a train folder with at least one of the classes?"""
     return any((folder / wnid).is_dir() for wnid in SUBSETS[name])
 
 
@@ -58,21 +58,19 @@ def list_subset(folder: Path, name: str) -> tuple[list[tuple[Path, int]], list[s
 
 
 def holds_tiny(folder: Path) -> bool:
+    """Is this Tiny-ImageNet, unpacked?"""
     return (folder / "wnids.txt").is_file()
 
 
-def list_tiny(folder: Path, splits: Sequence[str]) -> tuple[list[tuple[Path, int]], list[str]]:
-    """(file, label) of every image of Tiny-ImageNet's splits, and the classes in wnids.txt's order."""
+def list_tiny(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+    """(file, label) of every training image of Tiny-ImageNet, and the classes in wnids.txt's order."""
     wnids = [line.strip() for line in _lines(folder / "wnids.txt") if line.strip()]
     if len(wnids) != 200 or not all(re.fullmatch(r"n\d{8}", wnid) for wnid in wnids):
         raise UserError(f"{folder}/wnids.txt: {len(wnids)} lines found, 200 such as n01443537 expected")
-    files = []
-    if "train" in splits:
-        files += _list_classes({wnid: folder / "train" / wnid / "images" for wnid in wnids})
-    if "val" in splits:
-        files += _list_val(folder / "val", wnids)
-    words = _pairs(folder / "words.txt") if (folder / "words.txt").is_file() else {}
-    return files, [f"{wnid} {words[wnid].strip()}" if wnid in words else wnid for wnid in wnids]
+    files = _list_classes({wnid: folder / "train" / wnid / "images" for wnid in wnids})
+    rows = [line.split("\t") for line in _lines(folder / "words.txt")] if (folder / "words.txt").is_file() else []
+    words = {row[0]: row[1].strip() for row in rows if len(row) > 1}
+    return files, [f"{wnid} {words[wnid]}" if wnid in words else wnid for wnid in wnids]
 
 
 def _list_classes(folders: dict[str, Path]) -> list[tuple[Path, int]]:
@@ -89,19 +87,6 @@ def _list_classes(folders: dict[str, Path]) -> list[tuple[Path, int]]:
     return files
 
 
-def _list_val(folder: Path, wnids: Sequence[str]) -> list[tuple[Path, int]]:
-    labels = {wnid: label for label, wnid in enumerate(wnids)}
-    annotations = folder / "val_annotations.txt"
-    classes = _pairs(annotations)
-    files = []
-    for path in _images(folder / "images"):
-        wnid = classes.get(path.name)
-        if wnid not in labels:
-            raise UserError(f"{annotations}: {path.name} has the class {wnid}, which wnids.txt does not list")
-        files.append((path, labels[wnid]))
-    return files
-
-
 def _images(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
@@ -109,13 +94,5 @@ def _images(folder: Path) -> list[Path]:
         raise UserError(f"{folder}: cannot be listed ({error.strerror}); unpack the set again, whole") from error
 
 
-def _pairs(path: Path) -> dict[str, str]:
-    """The first two columns of a file whose columns are separated by tabs."""
-    rows = [line.split("\t") for line in _lines(path)]
-    return {row[0]: row[1] for row in rows if len(row) > 1}
-
-
 def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        raise UserError(f"{path} is missing: unpack tiny-imagenet-200.zip again, whole")
     return path.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.data.audit import Summary
 from concurl.data.picked import pick
 
 
@@ -23,7 +23,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Given:
-    """The files as they were given, those that can be read: copies among them, and a list in its own order."""
+    """The readable files as they were given: copies included, and a list in its own order."""
 
     names: Sequence[str]
     index: NDArray[np.int64]  # which image each one is
@@ -39,8 +39,10 @@ class ImageSet:
     images: NDArray[np.uint8]  # (N, 3, H, W), RGB; may be a memory map
     names: Sequence[str]  # N paths, or indices as text where there is no path
     skipped: Sequence[Skipped] = ()
-    facts: dict[str, Any] = field(default_factory=dict)  # what the reader wants said: counts of modes, sizes, ...
-    given: Given | None = None  # None: just as they are here
+    given: Given | None = None  # None: they are just these images, in this order
+    summary: Summary = field(default_factory=Summary)  # of the files; empty where there are none
+    root: str | None = None  # Path(root) / name is the file
+    reused: bool = False  # from the pack of an earlier reading
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.shape[1] != 3 or self.images.dtype != np.uint8:
@@ -52,9 +54,18 @@ class ImageSet:
         return len(self.images)
 
     def each_given(self) -> ImageSet:
-        """A row for each file that was given, for those who label: training wants each image once, in a fixed order."""
+        """An image for each file that was given, to be labelled. (Training wants each image once, in a fixed order.)"""
         if self.given is None:
             return self
         images = pick(self.images, self.given.index)
         skipped = [skip for skip in self.skipped if skip.status != "duplicate"]
-        return ImageSet(images, self.given.names, skipped, self.facts)
+        return ImageSet(images, self.given.names, skipped, summary=self.summary, root=self.root)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source's images and, apart from them, what only evaluation and report may use."""
+
+    images: ImageSet
+    labels: NDArray[np.int64] | None = None
+    classes: Sequence[str] | None = None

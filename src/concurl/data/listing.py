@@ -11,6 +11,7 @@ from typing import overload
 from concurl.data.entry import Entry, find_entry
 from concurl.data.folder import Inode, inode, walk
 from concurl.data.lists import LIST_SUFFIXES, read_paths
+from concurl.data.names import Names
 from concurl.data.pattern import find_matches, is_pattern, split_pattern
 from concurl.data.shards import is_shard, list_members
 from concurl.errors import UserError, no_such
@@ -20,14 +21,13 @@ _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
 
 
 class Listing(Sequence[Entry]):
-    """The files, by the bytes of their names, each once. It takes some 40 bytes a file besides its name."""
+    """The files, each once, sorted by the bytes of their names. One takes some 40 bytes, and its name."""
 
     def __init__(self, source: str, root: str, entries: Iterable[Entry]) -> None:
         self.source = source  # in the user's words
         self.root = root  # absolute; the files' names are relative to it, or absolute
         self.listed: Sequence[int] | None = None  # of a list: for each of its lines, which of the files it names
-        self._names = bytearray()
-        self._ends = array("q")
+        self._names = Names()
         self._numbers = array("q")  # size, mtime_ns, shard, start: four for each file
         self._faults: dict[int, str] = {}
         last = None
@@ -37,13 +37,12 @@ class Listing(Sequence[Entry]):
             last = entry.name
             if entry.fault:
                 self._faults[len(self)] = entry.fault
-            self._names += entry.name
-            self._ends.append(len(self._names))
+            self._names.append(entry.name)
             self._numbers.extend((entry.size, entry.mtime_ns, entry.shard, entry.start))
 
     @classmethod
     def of_list(cls, source: str, root: str, entries: Sequence[Entry]) -> Listing:
-        """By name, as any other, for those who train; those who label ask for the list's own order."""
+        """Sorted by name like any other, which training needs; `listed` keeps the list's own order, for its labels."""
         by_name = sorted(range(len(entries)), key=entries.__getitem__)
         listing = cls(source, root, (entries[line] for line in by_name))
         listed, file, last = array("q", by_name), -1, None
@@ -54,7 +53,7 @@ class Listing(Sequence[Entry]):
         return listing
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._names)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -63,11 +62,9 @@ class Listing(Sequence[Entry]):
     def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        name = bytes(self._names[self._ends[index - 1] if index else 0 : self._ends[index]])
-        size, mtime_ns, shard, start = self._numbers[4 * index : 4 * index + 4]
-        return Entry(name, size, mtime_ns, shard, start, self._faults.get(index, ""))
+        place = range(len(self))[index]
+        size, mtime_ns, shard, start = self._numbers[4 * place : 4 * place + 4]
+        return Entry(self._names.encoded(place), size, mtime_ns, shard, start, self._faults.get(place, ""))
 
     @property
     def sizes(self) -> array[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from concurl.errors import UserError
 
 LIST_SUFFIXES = (".txt", ".lst", ".csv", ".tsv")
-COLUMNS = ("path", "filepath", "imagepath", "file", "filename", "image")  # read without their spaces, - and _
+COLUMNS = ("path", "filepath", "imagepath", "file", "filename", "image")  # compared without spaces, - and _
 
 UTF16 = tuple(mark.decode(errors="surrogateescape") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
@@ -37,7 +37,7 @@ def _csv_paths(path: str) -> Iterator[bytes]:
         if first.startswith(UTF16):
             raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         file.seek(0)
-        delimiter = max("\t,;", key=first.count)  # in a single column it is a tab, as names hold commas more often
+        delimiter = max("\t,;", key=first.count)  # a tab for a single column, as names hold commas more often
         # In "id, path" the space is no part of the column's name, nor of the paths; elsewhere a name may begin with one.
         reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first)
         try:

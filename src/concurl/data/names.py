@@ -9,13 +9,13 @@ from typing import overload
 
 
 class Names(Sequence[str]):
-    """Paths as one run of bytes and where each ends: 8 bytes a path besides its letters; a list of str takes 60."""
+    """Paths as one run of bytes, and where each of them ends: 8 bytes for each besides its letters; a str takes 60."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._ends = array("q")
 
-    def append(self, name: str) -> None:
+    def append(self, name: str | bytes) -> None:
         self._bytes += os.fsencode(name)
         self._ends.append(len(self._bytes))
 
@@ -29,8 +29,8 @@ class Names(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return os.fsdecode(bytes(self._bytes[self._ends[place - 1] if place else 0 : self._ends[place]]))
+        return os.fsdecode(self.encoded(range(len(self))[index]))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
+    def encoded(self, place: int) -> bytes:
+        """The name as bytes; `place` counts from 0."""
+        return bytes(self._bytes[self._ends[place - 1] if place else 0 : self._ends[place]])

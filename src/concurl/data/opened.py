@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from concurl.data.audit import Progress
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
-from concurl.data.imageset import ImageSet
+from concurl.data.imageset import ImageSet, Opened
 from concurl.data.reading import OWN, Reading
-from concurl.data.sources import read_source, stored_size
+from concurl.data.sizes import stored_size
+from concurl.data.sources import read_source
 from concurl.errors import UserError
-
-
-@dataclass(frozen=True)
-class Opened:
-    """The images, and apart from them what only evaluation and report may use."""
-
-    images: ImageSet
-    labels: NDArray[np.int64] | None = None
-    classes: Sequence[str] | None = None
-    protocol: str = ""
 
 
 def open_source(
@@ -38,34 +25,30 @@ def open_source(
     limit: int | None = None,
     cache: Path | None = None,
     workers: int | None = None,
-    each_given: bool = False,  # a row for each file, copies too, and a list in its own order
-    largest: int | None = None,  # working size that may be chosen for files where image_size is None
-    progress: Callable[[str, int, int], None] | None = None,
+    each_given: bool = False,
+    largest: int | None = None,
+    progress: Progress | None = None,
 ) -> Opened:
-    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array."""
+    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array.
+
+    each_given: a row for each file that was given, copies too, and a list in its own order. The rest: see `read_source`.
+    """
     size = None if image_size is None else stored_size(image_size)
     if isinstance(source, str) and source in BENCHMARKS:
-        found = load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
-        return Opened(found.images, found.labels, found.classes, found.protocol)
+        return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
     if isinstance(source, str) and not os.path.lexists(source):
         near = difflib.get_close_matches(source, BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
     images = read_source(
-        source,
-        size,
-        cache=cache,
-        workers=workers,
-        progress=progress,
-        reading=reading,
-        largest=largest,
-        limit=limit,
+        source, size, cache=cache, workers=workers, progress=progress, reading=reading, largest=largest, limit=limit
     )
     if each_given:
         images = images.each_given()
-    if limit is not None and limit < len(images):  # an array: of files no others were read
-        from concurl.data.batches import sample  # torch comes with it: not before it is needed
+    if limit is not None and limit < len(images):  # an array, or a list that names files more than once
+        from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
         chosen = sample(0, len(images), limit).numpy()
-        images = ImageSet(images.images[chosen], [images.names[i] for i in chosen], images.skipped, images.facts)
+        names = [images.names[i] for i in chosen]
+        images = ImageSet(images.images[chosen], names, images.skipped, summary=images.summary, root=images.root)
     return Opened(images)

@@ -14,7 +14,7 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
-from concurl.data.aside import written_aside
+from concurl.data.aside import write_whole, written_aside
 from concurl.data.audit import Progress
 from concurl.data.content import DecodeError, read_content
 from concurl.data.entry import Entry, find_entry
@@ -38,8 +38,7 @@ def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Progress |
             packed = _write_shard(listing, listing[start : start + per_shard], path)
             shard = find_entry(os.fsencode(folder), os.fsencode(path.name))
             write_index(beside(path), shard, read_members(path)[0])  # read back: what a reader would find
-            with written_aside(counts) as file:
-                file.write(json.dumps(packed).encode())
+            write_whole(counts, json.dumps(packed).encode())
         found += packed
         if progress is not None:
             progress("pack", min(start + per_shard, len(listing)), len(listing))
@@ -95,5 +94,4 @@ def _claim(folder: Path, listing: Listing, per_shard: int) -> None:
             f"{folder} holds shards of another source, size, or state of the files; choose another folder with -o"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with written_aside(manifest) as file:
-        file.write(claim)
+    write_whole(manifest, claim)

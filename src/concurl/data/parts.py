@@ -1,6 +1,6 @@
-"""Work on many images cut into n parts that know nothing of each other, and joined again.
+"""Labels for many images, made in n parts that know nothing of each other and joined at the end.
 
-A part is two files: part-2-of-4.csv, and part-2-of-4.json, its manifest, which is written last. A part with a sound
+A part is two files: part-2-of-4.csv and its manifest, part-2-of-4.json, which is written last. A part with a sound
 manifest is finished: to start it again costs nothing.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from concurl.data.aside import written_aside
+from concurl.data.aside import write_whole, written_aside
 from concurl.errors import UserError, no_such
 
 
@@ -58,8 +58,7 @@ class Part:
         """Write the manifest of a csv that is complete."""
         counts = {"labelled": labelled, "left_out": left_out}
         about = asdict(self) | counts | {"sha256": _sha256(self.csv(folder)), "work": work}
-        with written_aside(self.manifest(folder)) as file:
-            file.write(json.dumps(about, indent=1).encode())
+        write_whole(self.manifest(folder), json.dumps(about, indent=1).encode())
 
 
 def merge(folder: Path, output: Path) -> tuple[int, int]:

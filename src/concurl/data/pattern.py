@@ -13,11 +13,12 @@ from concurl.errors import UserError, no_such
 
 
 def is_pattern(source: str) -> bool:
+    """Does it hold one of *, ? and [?"""
     return any(sign in source for sign in "*?[")
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder before the first sign. In the name of a folder that is there, as "photos [2020]", it is none."""
+    """The folder before the first *, ? or [. In the name of an existing folder, such as "photos [2020]", these are letters."""
     parts = pattern.split("/")
     fixed = 0
     while fixed < len(parts) and (not is_pattern(parts[fixed]) or os.path.isdir("/".join(parts[: fixed + 1]))):
@@ -26,9 +27,9 @@ def fixed_folder(pattern: str) -> str:
 
 
 def split_pattern(pattern: str) -> tuple[str, list[str]]:
-    """The folder before the first sign, and the parts to match below it.
+    """The folder before the first *, ? or [, and the parts to match below it.
 
-    A last part of * takes in whatever lies below, as it would if the shell replaced it by folders.
+    A last part of * also takes all files in the folders that it matches, as if the shell had put in their names.
     """
     fixed = fixed_folder(pattern)
     wanted = [part for part in pattern[len(fixed) :].split("/") if part]
@@ -47,7 +48,8 @@ def find_matches(
 ) -> Iterator[Entry]:
     """The files that match; of a shard that does, all members."""
 
-    def enter(folder: bytes) -> bool:  # no other: through a link there a folder would be entered by the wrong name
+    def enter(folder: bytes) -> bool:
+        # No others: a folder is entered once only, and a link might lead into it under a name that does not match.
         return _leads_to(os.fsdecode(folder).split("/"), wanted)
 
     for entry in walk(root, enter=enter, exclude=exclude, cache=cache):

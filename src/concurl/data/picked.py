@@ -16,7 +16,7 @@ def pick(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint
 
 
 class Picked:
-    """Stands for images[index] wherever a reader takes some of it; numpy makes an array of it when it is asked to."""
+    """Stands for images[index]. A part of it is again a Picked; pixels are read when numpy is asked for an array."""
 
     def __init__(self, images: NDArray[np.uint8], index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index

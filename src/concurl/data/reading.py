@@ -1,4 +1,4 @@
-"""What of a picture's look its file leaves open. One answer for a set, and for all that is labelled after it."""
+"""How to show what a picture's file leaves open: decided once for a set, and for all that its model labels later."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Reading:
 
     @classmethod
     def of(cls, config: Config) -> Reading:
+        """What the options --background and --depth ask for."""
         red, green, blue, *_ = ImageColor.getrgb(config.background)
         return cls((red, green, blue), config.depth)
 
 
-OWN = Reading()  # each picture as it is by itself
+OWN = Reading()  # each picture by itself

@@ -38,10 +38,12 @@ class Member(NamedTuple):
 
 
 def beside(shard: Path) -> Path:
+    """The index that `concurl pack` has written, if it did."""
     return shard.with_name(f".{shard.name}.index")
 
 
 def in_cache(shard: Path, folder: Path) -> Path:
+    """The index made when a shard of another tool was first read."""
     return folder / "shards" / f"{hashlib.sha256(os.fsencode(os.path.abspath(shard))).hexdigest()[:24]}.index"
 
 
@@ -61,7 +63,7 @@ def read_index(path: Path, shard: Entry) -> Iterator[Member] | None:
 
 
 def write_index(path: Path, shard: Entry, members: list[Member]) -> None:
-    """Where it cannot be written it is not: the shard is then read again. `shard`: as it was before it was read."""
+    """Keep the members found in `shard`, as it was before it was read. If that fails, the shard is read again next time."""
     ends = np.cumsum([len(member.name) for member in members], dtype=np.int64)
     numbers = [(m.size, m.start, int(m.sparse), int(end)) for m, end in zip(members, ends, strict=True)]
     rest = np.array([len(members), *itertools.chain(*numbers)], dtype="<i8").tobytes()
@@ -82,7 +84,7 @@ def _head(shard: Entry, rest: bytes) -> dict[str, int | str]:
 
 
 def _sound(numbers: NDArray[np.int64], names: bytes, shard: Entry) -> bool:
-    """Do all members lie within the shard, and all names within the names? A checksum says nothing about its author."""
+    """Do all members lie within the shard, and all names within the names? Anyone can write a valid checksum."""
     size, start, _, end = numbers.T
     within = (size >= 0) & (start >= 0) & (start <= shard.size) & (size <= shard.size - start)
     ends = np.concatenate([[0], end])

@@ -14,6 +14,7 @@ IMAGE_SUFFIXES = tuple(b".jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic 
 
 
 def is_shard(name: bytes) -> bool:
+    """By the name alone."""
     return name.lower().endswith(b".tar")
 
 

@@ -35,6 +35,11 @@ def stored_size(image_size: int) -> int:
     return image_size if image_size <= 128 else round(image_size * 256 / 224)
 
 
+def choose_side(sizes: Sequence[tuple[int, int]], largest: int | None = None) -> int:
+    """The side to keep images of these sizes at, for a working size of at most `largest`."""
+    return stored_size(min(choose_size(sizes), largest or SIZES[-1]))
+
+
 def likely_images(listing: Listing) -> Sequence[int]:
     """What to take a sample of: the files that are called like images, or all where none is."""
     named = array("q", (i for i in range(len(listing)) if listing[i].name.lower().endswith(IMAGE_SUFFIXES)))

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import astuple
-from importlib.util import find_spec
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.counted import counted
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.audit import Progress, Row, Summary, inspect
-from concurl.data.content import DecodeError, read_content
-from concurl.data.imageset import Given, ImageSet, Skipped
-from concurl.data.listing import Listing, PathLike, list_files, list_source
-from concurl.data.names import Names
+from concurl.data.audit import Progress
+from concurl.data.imageset import ImageSet
+from concurl.data.listing import Listing, PathLike, list_source
+from concurl.data.packed import read_listing
 from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import SIZES, likely_images, measure_sizes
-from concurl.data.sizes import choose_size as choose_size
-from concurl.data.sizes import stored_size as stored_size
-from concurl.data.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
-from concurl.errors import RunError, UserError
-
-_DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}
+from concurl.data.sizes import likely_images
+from concurl.data.store import default_folder
+from concurl.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -47,193 +35,54 @@ def read_source(
     workers: int | None = None,
     progress: Progress | None = None,
     reading: Reading = OWN,
-    exclude: Iterable[PathLike] = (),
     largest: int | None = None,
     limit: int | None = None,
 ) -> ImageSet:
-    """All usable images of `source`, by the bytes of their names; the others are in `skipped`, with reasons.
+    """All usable images of `source`, sorted by the bytes of their names; the other files are in `skipped`, with reasons.
 
-    Copies count as one image; the files as they were given are in `given`, where they differ from the images.
+    Copies count as one image. Where the files as they were given differ from the images, they are in `given`.
 
-    size: the side to keep them at. None: from the images' own sizes (see `choose_size`); the size of the
-        views that goes with it is then in facts["image_size"].
+    size: the side to keep them at. None: from the images' own sizes (see `choose_size`).
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
-    workers: processes that decode; None for every core, 0 for none but this one, without their protection.
-    exclude: folders that are not entered, such as the run's own.
+    workers: processes that decode; None for one per core, 0 to decode in this one, without their protection.
     largest: the largest working size that may be chosen where `size` is None.
-    limit: only so many of the files, a fixed sample; the others are not opened. An array is taken whole.
+    limit: read only so many of the files, a fixed sample. An array is taken whole.
     """
     if is_array(source):
         return read_array(source, size)
-    if isinstance(source, str) and not source:  # it would be the current folder
-        raise _no_source(source)
-    if isinstance(source, Mapping) or hasattr(source, "columns"):  # what a table lists is its headings
-        raise _no_source(source)
     if not isinstance(source, str | os.PathLike):
-        try:
-            items = list(source)
-        except TypeError:
-            raise _no_source(source) from None
-        if items and all(isinstance(item, Image.Image) for item in items):
-            return read_pictures(items, size, largest, reading)
-        if items and not all(isinstance(item, str | os.PathLike) for item in items):
-            return read_array(_stacked(items), size)
-        source = items
+        source = _items(source)
+        if source and all(isinstance(item, Image.Image) for item in source):
+            return read_pictures(source, size, largest, reading)
+        if source and not all(isinstance(item, str | os.PathLike) for item in source):
+            return read_array(_stacked(source), size)
+    elif source == "":  # it would be the current folder
+        raise _no_source(source)
     folder = default_folder() if cache is None else Path(cache)
-    listing = list_source(source, exclude=[folder, *exclude], cache=folder)
-    if limit is None or limit >= len(listing):
-        return _read(listing, size, folder, reading, False, workers, progress, largest)
-    from concurl.data.batches import sample  # torch comes with it: not before it is needed
+    listing = list_source(source, exclude=[folder], cache=folder)
+    more: dict[str, Any] = {}
+    if limit is not None and limit < len(listing):
+        listing, more = _sample(listing, limit), {"limit": limit}
+    return read_listing(
+        listing, size, folder, reading=reading, workers=workers, progress=progress, largest=largest, **more
+    )
+
+
+def _items(source: Iterable[Any]) -> list[Any]:
+    if isinstance(source, Mapping) or hasattr(source, "columns"):  # a table would give its headings
+        raise _no_source(source)
+    try:
+        return list(source)
+    except TypeError:
+        raise _no_source(source) from None
+
+
+def _sample(listing: Listing, limit: int) -> Listing:
+    from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
     likely = likely_images(listing)
     chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
-    some = Listing(listing.source, listing.root, chosen)
-    return _read(some, size, folder, reading, False, workers, progress, largest, limit=limit)
-
-
-def read_files(
-    paths: Sequence[Path],
-    size: int,
-    *,
-    root: Path | None = None,
-    cache: Path | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    reading: Reading = OWN,
-    keep_duplicates: bool = True,
-) -> ImageSet:
-    """These files at side `size`; names are relative to `root`, or to the deepest folder that holds them all.
-
-    Copies of an image stay in: a benchmark's protocol counts them.
-    """
-    folder = default_folder() if cache is None else Path(cache)
-    listing = list_files(paths, root=root, cache=folder)
-    listing.listed = None  # by name, for everyone
-    return _read(listing, size, folder, reading, keep_duplicates, workers, progress)
-
-
-def _read(
-    listing: Listing,
-    size: int | None,
-    folder: Path,
-    reading: Reading,
-    keep_duplicates: bool,
-    workers: int | None,
-    progress: Progress | None,
-    largest: int | None = None,
-    **more: Any,  # what else sets this pack apart from others of the source
-) -> ImageSet:
-    if not listing:
-        raise UserError(f"no images in {listing.source}: no files at all (hidden ones are not looked at)")
-    # By the side and not by how it came about: predict and --resume name the side that fit has chosen.
-    side = size or stored_size(min(choose_size(measure_sizes(listing, workers)), largest or SIZES[-1]))
-    # Who installs the package for HEIC later finds those pictures, and not a pack without them.
-    more["heic"] = find_spec("pillow_heif") is not None
-    slot = find_slot(folder, listing, side=side, reading=astuple(reading), keep_duplicates=keep_duplicates, **more)
-    if (pack := _kept(slot, listing)) is not None:
-        return _image_set(pack, listing, size, reused=True)
-    with locked(slot):
-        if (pack := _kept(slot, listing)) is not None:  # another process made it while this one waited
-            return _image_set(pack, listing, size, reused=True)
-        results = inspect(
-            listing,
-            side,
-            reading=reading,
-            keep_duplicates=keep_duplicates,
-            workers=workers,
-            progress=progress,
-        )
-        write_pack(slot, side, len(listing), _records(results, listing))
-        if (pack := open_pack(slot)) is None:
-            raise RunError(f"{slot.pixels} was changed while it was written: leave {folder} to concurl")
-        return _image_set(pack, listing, size, reused=False)
-
-
-def _kept(slot: Slot, listing: Listing) -> Pack | None:
-    """The pack, unless a file can be read that could not be then: chmod and a mount that is back leave its length and time."""
-    pack = open_pack(slot)
-    if pack is None or pack.text.find(b'"unreadable"') < 0:
-        return pack
-    for row, entry in zip(pack.rows(), listing, strict=True):
-        if row["reason"] in _DISK_FAULTS and not entry.fault:
-            with suppress(DecodeError):
-                read_content(entry.path(listing.root), entry.start, entry.size if entry.shard else None)
-                return None
-    return pack
-
-
-def _records(
-    results: Iterator[tuple[Row, NDArray[np.uint8] | None]], listing: Listing
-) -> Iterator[tuple[dict[str, Any], NDArray[np.uint8] | None]]:
-    """The results as they go into the pack; an end without any image is an error, and leaves no pack."""
-    summary = Summary()
-    for row, pixels in results:
-        summary.add(row)
-        yield vars(row), pixels  # asdict would copy it deeply, which takes longer than all the rest here
-    if not summary.statuses["ok"]:
-        raise _no_images(listing, summary)
-
-
-def _image_set(pack: Pack, listing: Listing, size: int | None, *, reused: bool) -> ImageSet:
-    names, skipped, summary = Names(), [], Summary()
-    places = array("q")  # of each file: which image it is, or -1
-    for record in pack.rows():
-        row = Row(**record)
-        summary.add(row)
-        places.append(len(names) if row.status == "ok" else -1)
-        if row.status == "ok":
-            names.append(row.path)
-        else:
-            skipped.append(Skipped(row.path, row.status, row.reason))
-    if summary.statuses["duplicate"]:
-        _place_copies(pack, places)
-    side = pack.images.shape[-1]
-    facts = {
-        "source": listing.source,
-        "root": listing.root,  # Path(root) / name is the file
-        "files": summary.files,
-        "bytes": summary.bytes,
-        "statuses": dict(summary.statuses),
-        "formats": dict(summary.formats),
-        "oddities": dict(summary.oddities),
-        "stored_size": side,
-        "image_size": next(s for s in SIZES if stored_size(s) == side) if size is None else None,
-        "pack": str(pack.slot.pixels),
-        "pack_reused": reused,
-    }
-    return ImageSet(pack.images, names, skipped, facts, _given(listing, places))
-
-
-def _place_copies(pack: Pack, places: array[int]) -> None:
-    """A copy is the image that its first is. A second look at the rows: a table of all contents would take more memory."""
-    copied = {row["sha"] for row in pack.rows() if row["status"] == "duplicate"}
-    firsts: dict[str, int] = {}
-    for file, row in enumerate(pack.rows()):
-        if row["sha"] in copied and row["status"] in ("ok", "duplicate"):
-            places[file] = firsts.setdefault(row["sha"], places[file])
-
-
-def _given(listing: Listing, places: array[int]) -> Given | None:
-    """The readable files, as they were given; None where they are the images, one after the other."""
-    files = np.arange(len(places)) if listing.listed is None else np.asarray(listing.listed)
-    files = files[np.asarray(places)[files] >= 0]
-    index = np.asarray(places)[files]
-    if np.array_equal(index, np.arange(max(places) + 1)):
-        return None
-    names = Names()
-    for file in files:
-        names.append(listing[file].text)
-    return Given(names, index)
-
-
-def _no_images(listing: Listing, summary: Summary) -> UserError:
-    suffixes = Counter(os.path.splitext(entry.text)[1].lower() or "without a suffix" for entry in listing)
-    found = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(6))
-    read_as = "".join(f"; {n:,} {status} ({summary.examples[status]})" for status, n in summary.statuses.items())
-    # as those of an audit's csv, which start from the folder that was looked through
-    lost = "; a list's paths start from its own folder, or from the current one"
-    hint = lost if listing.listed is not None and all(entry.fault for entry in listing) else ""
-    return UserError(f"no images in {listing.source}: {counted(len(listing), 'file')}, of them {found}{read_as}{hint}")
+    return Listing(listing.source, listing.root, chosen)
 
 
 def _no_source(source: object) -> UserError:

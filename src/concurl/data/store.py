@@ -13,6 +13,7 @@ any other change makes a new pack, in place of the old one.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import mmap
@@ -32,7 +33,7 @@ from concurl.data.decode import VERSION
 from concurl.data.listing import Listing
 from concurl.errors import UserError
 
-# Nobody named this folder on the command line, so an option is no remedy.
+# No option names this folder, so none can be the remedy.
 _REMEDY = "set XDG_CACHE_HOME to a folder for the cache that can be written to"
 _LAYOUT = 1  # raise it when these files change their form
 
@@ -59,8 +60,7 @@ class Pack:
     """A finished packing."""
 
     images: NDArray[np.uint8]  # (N, 3, side, side), memory-mapped, read-only
-    text: mmap.mmap  # of the rows, which go with these images also when another process has packed in the meantime
-    slot: Slot
+    text: mmap.mmap  # the rows' file: it stays with these images, even if another process packs anew meanwhile
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One for each file, in order; the images are those of the rows whose status is ok."""
@@ -73,6 +73,7 @@ class Pack:
 
 
 def default_folder() -> Path:
+    """Where packs are kept if the caller names no folder."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "concurl"
     except RuntimeError:  # a user whom the machine does not know, as in a container
@@ -97,20 +98,20 @@ def open_pack(slot: Slot) -> Pack | None:
         with open(slot.rows, "rb") as file:
             text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
-            # Rows go before their pixels do: while these are still there, those are theirs.
+            # write_pack removes the old rows before it replaces the pixels: while they are in place, they belong together.
             replaced = not os.path.samestat(os.fstat(file.fileno()), os.stat(slot.rows))
     except (OSError, ValueError, EOFError, RecursionError, MemoryError):
         return None
     first, last = _line({"key": slot.key}), _last_line(len(images))
     if replaced or text[: len(first)] != first or text[-len(last) :] != last:
         return None
-    return Pack(images, text, slot)
+    return Pack(images, text)
 
 
 def write_pack(
     slot: Slot, side: int, most: int, stream: Iterable[tuple[dict[str, Any], NDArray[np.uint8] | None]]
 ) -> None:
-    """Pack what comes along the stream: a row for each file, with pixels where it is used; `most` of them."""
+    """Pack the stream: a row for each file, with pixels if it is used; at most `most` of them."""
     needed = most * 3 * side * side
     # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
     with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
@@ -140,11 +141,8 @@ def locked(slot: Slot) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(error, lock, remedy=_REMEDY) from error
     with file:
-        if os.name == "posix":
-            import fcntl
-
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -16,19 +16,19 @@ SAMPLE_BITS, PHOTOMETRIC, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 258, 262, 277, 284
 _STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325
 _FORMATS = {1: "unsigned", 2: "signed", 3: "floating"}
 _GRAY = (0, 1)  # photometric: white is 0, black is 0
-# libtiff gives samples in the machine's byte order, and of these Pillow expects the file's
+# libtiff gives samples in the machine's byte order, but for these modes Pillow expects the file's.
 _NATIVE = {"I;16BS": "I;16NS", "I;32BS": "I;32NS", "F;32BF": "F;32NF"}
 
 
 def check_channels(tags: Mapping[int, Any]) -> None:
-    """Refuse a gray picture of more than one channel, or any of more than four: Pillow takes none of them, or the first."""
+    """Refuse a gray picture of several channels, or any of more than four: Pillow refuses them too, or takes the first."""
     channels = tags.get(_SAMPLES)
     if isinstance(channels, int) and channels > (1 if tags.get(PHOTOMETRIC, 0) in _GRAY else 4):
         raise DecodeError("unreadable", f"{channels} channels are not read: save one as gray, or three as RGB")
 
 
 def check_samples(tags: Mapping[int, Any]) -> None:
-    """Refuse by their name samples that Pillow has no mode for, as numpy's own floats; a directory without them passes."""
+    """Refuse, and name, samples that Pillow has no mode for, such as 64-bit floats. A directory that names none passes."""
     bits, format = (np.ravel(tags.get(tag, fallback)) for tag, fallback in ((SAMPLE_BITS, ()), (_SAMPLE_FORMAT, 1)))
     if len(bits) and (kind := _FORMATS.get(format[0])):
         raise DecodeError(
@@ -49,7 +49,7 @@ def first_directory(data: bytes) -> Mapping[int, Any]:
 
 
 def mended(image: ImageFile, stream: IO[bytes]) -> ImageFile:
-    """A TIFF that Pillow has opened from the stream, and not loaded; two kinds of which it would make noise are put right."""
+    """A TIFF that Pillow has opened from the stream and not loaded yet; puts right two kinds that it would read as noise."""
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PLANAR) == 2:  # a plane for each channel
         if len(image.getbands()) == 1:

@@ -1,7 +1,7 @@
-"""Processes that do what might go wrong: each has a memory cap and a time limit, and may die without harm.
+"""Processes for work that may go wrong: each has a memory cap and a time limit, and may die without harm.
 
-They are started as plain interpreters, not by multiprocessing: that would run the user's script again in each
-of them. What goes to and fro is bytes, never pickles: a decoder that a hostile image took over can then say
+They are started as plain interpreters, not by multiprocessing, which would run the user's script again in each of
+them. They are sent bytes and answer in bytes, never in pickles: a decoder that a hostile image has taken over can say
 something wrong about that image, and nothing else.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -44,8 +45,6 @@ class Lost:
 
 def worker_count(asked: int | None, tasks: int) -> int:
     """Every core this process may use, unless asked otherwise; 0 means none but this process."""
-    if os.name != "posix":
-        return 0
     return min(usable_cores() if asked is None else asked, tasks)
 
 
@@ -137,7 +136,7 @@ class _Worker:
             self.connection.send_bytes(task)
 
     def collect(self) -> dict[int, bytes | Lost]:
-        """The next result; or, when the process has died, perhaps its verdict."""
+        """The next result; nothing, or a Lost, if the process has died."""
         try:
             result = self.connection.recv_bytes()
         except (EOFError, OSError):
@@ -173,7 +172,7 @@ class _Worker:
     def _end(self) -> int:
         self.connection.close()
         try:
-            self.process.wait(1)  # so that the code is its own, if it was dying anyway
+            self.process.wait(1)  # a process that is dying anyway ends with its own exit code
         except subprocess.TimeoutExpired:
             self.process.kill()
         return self.process.wait()
@@ -206,14 +205,12 @@ def _found(function: str) -> Callable[[bytes], bytes]:
 
 
 def _confine(memory: int) -> None:
-    import resource
-
     # libtiff and libjpeg complain on stderr about every odd file; the row says it better.
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for limit, value in (
-        (resource.RLIMIT_AS, _mapped() + memory),  # what the interpreter itself takes comes on top
+        (resource.RLIMIT_AS, _mapped() + memory),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),  # a decoder has nothing to write
     ):
@@ -223,6 +220,7 @@ def _confine(memory: int) -> None:
 
 
 def _mapped() -> int:
+    """Bytes of address space that the interpreter itself takes."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,86 @@
+"""Wrong use that is refused before any work begins: one line that names the remedy."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from concurl.data.aside import cannot_write
+from concurl.errors import UserError, call, no_such
+
+
+def check_run(folder: Path) -> None:
+    """Refuse a run that is not there, is no folder, or was stopped before its end."""
+    if not folder.exists():
+        raise no_such(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; give the run's folder: {folder.parent}")
+    if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
+        raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
+
+
+def check_meaning(source: str, data_dir: Path | None) -> None:
+    """Refuse a word that may mean two things: the one that was not meant would be trained on, or labelled."""
+    from concurl.data.benchmarks import BENCHMARKS
+
+    if data_dir is None and source in BENCHMARKS and os.path.lexists(source):
+        raise UserError(
+            f"{source} is a benchmark, and a path here: write ./{source} for the folder, or add --data-dir DIR for the "
+            "benchmark"
+        )
+
+
+def check_least(option: str, value: int | None, least: int) -> None:
+    """Refuse a number below `least`; None is an option that was not given."""
+    if value is not None and value < least:
+        raise UserError(f"{option} {value}: at least {least} {'are' if least > 1 else 'is'} needed")
+
+
+def check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 0:
+        raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
+
+
+def check_folder(output: Path, source: str | Path | None = None) -> None:
+    """Refuse an output folder that is a file, the root, or inside `source`, the images' own, which is only read."""
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output} is a file; name a folder with -o")
+    if output.resolve() == Path("/"):
+        raise UserError(f"-o {output} is the root of the whole disk; name a folder in it")
+    _check_writable(output)
+    _check_outside(output, source)
+
+
+def check_file(output: Path, name: str, source: str | Path | None = None) -> None:
+    """Refuse a place where no file can or may be written; `name` is one for the example."""
+    if output.is_dir():
+        raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
+    # A file is renamed into its place when it is whole: root would be left without a /dev/null.
+    if (output.exists() and not output.is_file()) or output.absolute().parent == Path("/dev"):
+        raise UserError(f"{output} is a device or a pipe, and would be replaced; name a file with -o, such as {name}")
+    if not output.parent.is_dir():
+        raise UserError(
+            f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
+        )
+    if source is not None and output.exists() and os.path.exists(source) and os.path.samefile(output, source):
+        raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
+    if output.name in ("assignments.csv", "skipped.csv") and (output.parent / "run.json").exists():
+        raise UserError(f"-o {output} is a table of the run itself, and would be replaced; choose another file")
+    _check_writable(output)
+    _check_outside(output, source)
+
+
+def _check_outside(output: Path, source: str | Path | None) -> None:
+    if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
+        raise UserError(
+            f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
+        )
+
+
+def _check_writable(output: Path) -> None:
+    """The folder, or the one in which it would be made, takes files: better asked now than after the work."""
+    place = next(path for path in (output, *output.absolute().parents) if path.is_dir())
+    if not os.access(place, os.W_OK | os.X_OK):
+        kind = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+        raise cannot_write(OSError(kind, os.strerror(kind)), output)

@@ -1,0 +1,94 @@
+"""A run's images, wherever they are now: opened again, compared with those it has labelled, and shown on its page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from concurl.data.lists import LIST_SUFFIXES
+from concurl.errors import UserError
+from concurl.options import Parser
+from concurl.progress import stages
+
+if TYPE_CHECKING:
+    from concurl.config import Config
+    from concurl.data.imageset import Opened
+
+
+def add_moved(parser: Parser) -> None:
+    """The option --source. Not as dest="source": the parser takes that for the images of a verb that opens new ones."""
+    parser.add_argument("--source", dest="moved", metavar="PLACE", help="where the run's images are now, if they moved")
+
+
+def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
+    """What run.json says, with another place for the images if one was given; the file stays as it is."""
+    if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
+        about = about | {"data_dir": None}  # then the usual places are looked through
+    if place is not None:
+        return about | {"source": absolute(place), "called_in": os.getcwd()}
+    if os.path.isabs(about["source"]) and not _there(about["source"]):
+        raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
+    return about
+
+
+def _there(source: str) -> bool:
+    """Is it still on the disk? Of a pattern, the folder before its first *, ? or [."""
+    from concurl.data.pattern import fixed_folder, is_pattern
+
+    return os.path.lexists(source) or (is_pattern(source) and os.path.isdir(fixed_folder(source)))
+
+
+def absolute(source: str) -> str:
+    """The source as it can be found from any folder, as a run may be resumed from elsewhere. A benchmark keeps its name."""
+    from concurl.data.benchmarks import BENCHMARKS
+    from concurl.data.pattern import is_pattern
+
+    if source in BENCHMARKS:
+        return source
+    path = os.path.expanduser(source)
+    return os.path.abspath(path) if os.path.lexists(path) or is_pattern(path) else source
+
+
+def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
+    """The images that run.json names."""
+    from concurl.data.opened import open_source
+    from concurl.data.reading import Reading
+
+    data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
+    with chdir(_paths_start(about)):
+        return open_source(
+            about["source"],
+            data_dir=data_dir,
+            image_size=config.image_size,
+            reading=Reading.of(config),
+            limit=about["limit"],
+            workers=workers,
+            largest=largest,
+            progress=stages(),
+        )
+
+
+def _paths_start(about: dict[str, Any]) -> str:
+    """The folder to read the images from. A list's paths may start from where fit was called, so that is its folder."""
+    folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
+    return folder if os.path.isdir(folder) else os.curdir
+
+
+def change_of_images(folder: Path, names: Sequence[str]) -> str:
+    """How these images differ from those that the run has labelled; empty if they do not."""
+    from concurl.report.facts import RunFacts, shown
+
+    labelled, found = list(RunFacts.read(folder).paths), [shown(name) for name in names]
+    changes = {"gone": set(labelled) - set(found), "new": set(found) - set(labelled)}
+    told = [f"{len(paths):,} {what}, such as {min(paths)}" for what, paths in changes.items() if paths]
+    return " and ".join(told) or ("" if labelled == found else "another order")
+
+
+def write_report(folder: Path, opened: Opened) -> Path:
+    """The run's page, with the progress of its stages shown; where it is."""
+    from concurl.report import write_report as write
+
+    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes, progress=stages())
