@@ -116,7 +116,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             encoder = copy.deepcopy(self.encoder)
             if encoder is not None:
                 assert config.image_size is not None
-                check_encoder(encoder, config.image_size, 2 if config.sobel else 3)
+                check_encoder(encoder, config.image_size, config.channels)
             try:
                 result = run.fit(images, config, encoder=encoder, views=self.views)
             except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end

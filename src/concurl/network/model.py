@@ -8,6 +8,7 @@ x -> f_xi -> y -> g_xi -> v                              BYOL, target: an expone
 from __future__ import annotations
 
 import copy
+import threading
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from torch.nn.functional import normalize
 
 from concurl.config import Config
 from concurl.network.encoder import build_encoder
+
+_SEEDING = threading.Lock()  # all threads draw weights from torch's one generator
 
 
 class Embeddings(NamedTuple):
@@ -50,7 +53,7 @@ class Model(nn.Module):
         super().__init__()
         if encoder is None:
             assert config.encoder is not None and config.stem is not None, "settle the config first"
-            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=2 if config.sobel else 3)
+            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=config.channels)
         self.online = Branch(encoder, config)
         assert config.projector_hidden is not None
         self.predictor = mlp(config.projector_dim, config.projector_hidden, config.projector_dim)
@@ -78,6 +81,13 @@ class Model(nn.Module):
         move = torch._foreach_sub(theta, xi)
         torch._foreach_mul_(move, 1 - tau_b)
         torch._foreach_add_(xi, move)
+
+
+def seeded_model(config: Config, encoder: nn.Module | None = None) -> Model:
+    """A Model with weights drawn from the config's seed, whatever the caller drew before."""
+    with _SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return Model(config, encoder)
 
 
 def mlp(d_in: int, d_hidden: int, d_out: int) -> nn.Sequential:

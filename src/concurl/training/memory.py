@@ -96,7 +96,7 @@ def _bytes_per_image(config: Config) -> float:
     images = 2
     with torch.device("meta"):
         model = Model(config)
-        x = torch.zeros(config.n_views * images, 2 if config.sobel else 3, config.view_size, config.view_size)
+        x = torch.zeros(config.n_views * images, config.channels, config.view_size, config.view_size)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(x)
     weights = {id(weight) for weight in model.parameters()}

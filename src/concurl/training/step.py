@@ -62,7 +62,7 @@ class Step:
         """
         now = Settings(*settings)
         views = self.views(images, ids, number)
-        _check_views(views, self.config.n_views, len(images), 2 if self.config.sobel else 3)
+        _check_views(views, self.config.n_views, len(images), self.config.channels)
         losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()

@@ -21,10 +21,6 @@ class Views:
     def __init__(self, config: Config) -> None:
         self.seed, self.n_views, self.spec = config.seed, config.n_views, view_spec(config)
 
-    @property
-    def channels(self) -> int:
-        return 2 if self.spec.sobel else 3
-
     def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, ...]:
         """uint8 (B, 3, H, W), int64 (B,), int64 () -> n_views of float32 (B, channels, S, S)."""
         # an autocast around the training step would round the pixels to bfloat16 in the matrix products
