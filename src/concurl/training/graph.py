@@ -24,10 +24,10 @@ log = logging.getLogger("concurl")
 T = TypeVar("T")
 
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
-"""(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
+"""(images, ids, number, settings, clustering) -> (loss, l1, l2, l3), as Step.__call__ has it."""
 
-MOST_FORMS = 256  # of one block: seven shapes in a ResNet, with and without gradients, for each size of batch and image
-WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
+MOST_FORMS = 256  # of a compiled block: in a ResNet seven shapes, with and without gradients, per batch and image size
+WARM_UP = 3  # steps before the capture: they create the optimiser's state and let libraries choose kernels
 
 
 def fast_form(step: Step, compiling: bool) -> TakeStep:
@@ -44,7 +44,7 @@ def fast_form(step: Step, compiling: bool) -> TakeStep:
 
 
 class _OrPlain:
-    """Fused code until it fails in a form that has not run before; from then on the plain code it was made of."""
+    """Runs fused code, or the plain code it was made from once the fused has failed in a form that never ran before."""
 
     def __init__(self) -> None:
         self._proven: set[bool] = set()  # forms (of the step: with clustering, without) that have run once
@@ -72,10 +72,10 @@ class _OrPlain:
 
 
 class CompiledStep:
-    """A Step whose pieces, forward and backward, torch.compile has fused; plain again if that fails.
+    """A Step whose pieces torch.compile has fused, forward and backward; plain again if that fails.
 
-    The networks are compiled block by block: equal blocks share one piece of code, so a ResNet-34 is ready as soon as a
-    ResNet-18. The pieces are in place during a step only; other passes (other shapes, evaluation) stay plain.
+    The networks are compiled block by block: equal blocks share their code, so a ResNet-34 takes no longer to compile than
+    a ResNet-18. The fused pieces are in place only during a step; other passes (other shapes, evaluation) stay plain.
     """
 
     def __init__(self, step: Step) -> None:
@@ -86,7 +86,7 @@ class CompiledStep:
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        # Batch norm's statistics and the queue: a step that fails halfway has moved them, and is taken again.
+        # A step that fails halfway is taken again, but may already have changed batch norm's statistics and the queue.
         buffers = [] if self._run.decided(clustering) else [*self.step.model.buffers(), *self.step.queue.buffers()]
         before = [buffer.clone() for buffer in buffers]
 
@@ -95,7 +95,7 @@ class CompiledStep:
                 return self.step(images, ids, number, settings, clustering)
 
         def plain() -> Tensor:
-            self.step.optimizer.zero_grad()  # the one that failed may have left gradients
+            self.step.optimizer.zero_grad()  # the failed step may have left gradients
             for buffer, value in zip(buffers, before, strict=True):
                 buffer.copy_(value)
             return self.step(images, ids, number, settings, clustering)
@@ -117,7 +117,7 @@ class CompiledStep:
 class CompiledViews:
     """Views that torch.compile has fused; plain again if that fails. On several ranks nothing else is compiled.
 
-    They are made before the step sends anything. A rank whose compiler fails can make them once more by itself; within
+    Views are made before the step sends anything, so a rank whose compiler fails can make them again on its own. In the
     networks or codes it would send its sums twice, and the others would take them for those of the next layer.
     """
 
@@ -132,10 +132,10 @@ class CompiledViews:
 
 def _make_ready() -> None:
     import torch._dynamo
-    import torch._inductor.config  # here, as it takes a second that only those who compile should wait
+    import torch._inductor.config  # imported here, as it takes a second
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
-    # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
+    # Do not look for the fastest form of each pointwise kernel: steps are as fast without, and start ten seconds sooner.
     torch._inductor.config.triton.autotune_pointwise = False
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
     _gather_in_pooling()
@@ -144,27 +144,27 @@ def _make_ready() -> None:
 
 
 def _gather_in_pooling() -> None:
-    """Max-pooling's gradient is gathered, each pixel's from the windows it lies in.
+    """Compute max-pooling's gradient by gathering, for each pixel, from the windows that contain it.
 
-    torch would scatter it, by atomic sums on a GPU: their order, and with it the last bits, are other ones in each run.
+    Compiled code would scatter it, with atomic sums on a GPU: their order, and so the last bits, differ from run to run.
     """
     try:
         from torch._inductor.decomposition import decompositions, fast_random_decomps
 
         decompositions.pop(torch.ops.aten.max_pool2d_with_indices_backward.default, None)
-        fast_random_decomps.cache_clear()  # a copy of them, if something has been compiled before
+        fast_random_decomps.cache_clear()  # holds a copy if something has been compiled before
     except (ImportError, AttributeError):
         log.debug("this torch decomposes in another way")
 
 
 def _start_compilers() -> None:
-    """torch's compiling processes, deaf to SIGTERM and SIGHUP from birth; they end with this process.
+    """Start torch's compiling processes so that they ignore SIGTERM and SIGHUP; they end with this process.
 
-    A signal to a whole group (a scheduler's, `timeout`'s, a closed terminal's) would kill them, and the step that we mean
-    to finish and save would wait for them for ever.
+    A signal to the whole process group (by a scheduler, `timeout` or a closed terminal) would kill them, and the step that
+    we want to finish and save would wait for them for ever.
     """
     if threading.current_thread() is not threading.main_thread():
-        return  # only there may handlers be set
+        return  # handlers can only be set there
     before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATIONS}
     try:
         from torch._inductor.async_compile import AsyncCompile
@@ -178,7 +178,7 @@ def _start_compilers() -> None:
 
 
 def blocks(model: Model) -> Iterator[nn.Module]:
-    """The pieces of the networks that are compiled on their own."""
+    """The pieces of the networks that are compiled separately."""
     for branch in (model.online, model.target):
         encoder = branch.encoder
         yield from (encoder.stem, *encoder.stages) if isinstance(encoder, ResNet) else (encoder,)
@@ -188,10 +188,10 @@ def blocks(model: Model) -> Iterator[nn.Module]:
 
 
 class CapturedStep:
-    """A step that is recorded once and then replayed: one launch instead of hundreds.
+    """A step that is recorded as a CUDA graph and then replayed: one launch instead of hundreds.
 
-    The first steps, and the first after clustering begins (the step changes its form there), are taken plainly;
-    they are ordinary steps of training. Recording itself executes nothing.
+    The first steps, and the first after clustering begins (where the step changes its form), run without the graph; they
+    are ordinary steps of training. The recording itself executes nothing.
     """
 
     def __init__(self, step: TakeStep) -> None:
