@@ -57,10 +57,11 @@ def export_folders(
 
 
 def _put(file: Path, target: Path, output: Path, how: str) -> None:
-    put: Callable[[Path, Path], object] = {"symlink": os.symlink, "hardlink": os.link, "copy": shutil.copyfile}[how]
+    ways: dict[str, Callable[[Path, Path], object]]
+    ways = {"symlink": os.symlink, "hardlink": os.link, "copy": shutil.copyfile}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        put(file.resolve(), target)
+        ways[how](file.resolve(), target)
     except OSError as error:
         if error.errno in FULL:
             target.unlink(missing_ok=True)  # half a picture
