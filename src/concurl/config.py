@@ -57,7 +57,7 @@ class Config:
     gamma: Annotated[float, Range(0, 1_000_000)] = 1.0
     """[gamma] Weight of L3, the consensus loss (eq. 7)."""
     n_transforms: Annotated[int, Range(1, 100_000)] = 100
-    """[M] Number of random transformations, that is of members of the ensemble."""
+    """[M] Number of random transformations, and so of members of the ensemble."""
     transforms: Literal["projection", "diagonal"] = "projection"
     """[A] Family of the transformations: projections with orthonormal rows, or random diagonal scalings."""
     projection_dim: Annotated[int, Range(1, 65_536)] = 64
@@ -69,26 +69,26 @@ class Config:
     sinkhorn_iterations: Annotated[int, Range(1, 10_000)] = 3
     """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
     balance: Annotated[float, Range(0, 1)] = 1.0
-    """[q] How firmly the codes ask for clusters of equal size. 1: fully, as in the paper; 0: not at all. Less than 1 is for
-    kinds of unequal frequency."""
+    """[q] How strongly the codes ask for clusters of equal size. 1: fully, as in the paper; 0: not at all. Take less than 1 if
+    some kinds of images are more frequent than others."""
     codes_from: Literal["online", "target"] = "online"
     """[q] Which branch's embeddings the codes are computed from. The paper: online."""
     queue_size: Annotated[int, Range(0, 10_000_000)] = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
     cluster_start: Annotated[float, Range(0, 1)] = 0.0
-    """Share of training after which L2 and L3 begin to act: at once where alpha is 0, with the last step at the latest. The
-    paper: from the start."""
+    """Share of training after which L2 and L3 begin to act: at once if alpha is 0, in the last step at the latest. The paper:
+    from the start."""
     cluster_ramp: Annotated[float, Range(0, 1)] = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
-    """[C] Where the prototypes start. kmeans: the centres of k-means on the target's z when clustering begins; balanced: the
-    same, moved on until clusters have about equal size (less so with --balance below 1). The paper: random."""
+    """[C] Where the prototypes start. kmeans: at the centres of k-means on the target's z when clustering begins; balanced: the
+    same, then moved until clusters have about equal size (less so with --balance below 1). The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
     # ---- the network ------------------------------------------------------------------------------------
     encoder: EncoderName | None = "resnet34"
-    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny a two-stage one. None: from image size and device."""
+    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny has two stages. None: from image size and device."""
     stem: Literal["large", "small"] | None = None
     """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size and device."""
     projector_hidden: Annotated[int | None, Range(1, 1_000_000)] = 4096
@@ -110,7 +110,7 @@ class Config:
     background: str = "white"
     """Colour that shows through transparent parts: a name, or #rrggbb (in quotes, as # begins a comment in a shell)."""
     depth: Annotated[int | None, Range(8, 16)] = None
-    """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs by itself."""
+    """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs."""
     view_scale: Annotated[float | None, Range(0.1, 2)] = 1.0
     """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None
@@ -121,7 +121,7 @@ class Config:
     blur_kernel: Annotated[int | None, Range(0, 255)] = None
     """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
     n_views: Annotated[int, Range(2, 16)] = 2
-    """Views of each image and step. The paper: two. Of more, every pair counts, each as the paper's two."""
+    """Views of each image in a step. The paper: 2. With more, the losses are means over all pairs of views."""
     solarise: Annotated[float, Range(0, 1)] = 0.0
     """Probability of solarising view 2. The paper: 0."""
     sobel: bool = False
@@ -133,8 +133,8 @@ class Config:
     batch_size: Annotated[int | None, Range(2, 1_000_000)] = 256
     """[B] Images per step. None: from the number of images."""
     micro_batch: Annotated[int | None, Range(1, 1_000_000)] = None
-    """Images that go through the networks at once, for batches that do not fit: gradients add up over these parts of a
-    step; codes stay those of the whole batch, batch norm sees a part. None: the whole batch."""
+    """Images that go through the networks at once, for batches that do not fit into memory. The gradients of these parts add
+    up, and codes are those of the whole batch, but batch norm sees only a part. None: the whole batch."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Update rule. The paper: Adam."""
     learning_rate: Annotated[float, Range(1e-9, 1000)] = 5e-4
@@ -150,8 +150,8 @@ class Config:
     warmup: Annotated[float, Range(0, 1)] = 0.0
     """Share of training (of each course, see cluster_lr) over which the learning rate rises linearly from 0."""
     cluster_lr: Annotated[float | None, Range(0, 1000)] = None
-    """Factor on the learning rate once clustering has begun. If set, learning rate and tau_b end their course there, and run
-    through it a second time. None, or clustering from the first step on: one course, without a factor."""
+    """Factor on the learning rate after clustering has begun. If set, learning rate and tau_b end their course where clustering
+    begins, and run through it a second time. None, or clustering from the first step on: one course, without a factor."""
     seed: Annotated[int, Range(0, LARGEST_SEED)] = 0
     """Seed of everything random: weights, transformations, order, views."""
 
@@ -161,8 +161,8 @@ class Config:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the networks. auto: bfloat16 autocast on a GPU that has it, else float32."""
     reproducible: bool = True
-    """On a GPU: the same kernels in every process, so that a seed gives the same run. Without: the fastest kernels, by a
-    race at the start; some 6% faster, and no two runs alike."""
+    """On a GPU: the same kernels in every process, so that a seed always gives the same run. Without: the kernels that are
+    fastest in a trial at the start; some 6% faster, but no two runs are alike."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, from 2,000 steps."""
     checkpoint_minutes: Annotated[float, Range(0, math.inf)] = 10.0
@@ -170,9 +170,9 @@ class Config:
     checkpoint_epochs: Annotated[int | None, Range(1, 1_000_000)] = None
     """Epochs between two checkpoints, besides those by the clock. None: by the clock alone."""
     monitor_every: Annotated[int, Range(1, 1_000_000)] = 1
-    """Epochs between two looks at diversity and cluster sizes."""
+    """Epochs between two measurements of diversity and cluster sizes."""
     monitor_images: Annotated[int, Range(2, 10_000_000)] = 4096
-    """How many (seeded, fixed) images that look takes."""
+    """How many images they are measured on: a fixed, seeded sample."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Config, include_extras=True).items():

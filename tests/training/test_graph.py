@@ -226,7 +226,7 @@ def test_compiling_processes_outlive_a_sigterm_but_not_us() -> None:
 import os, signal, time
 import torch._inductor.config
 torch._inductor.config.compile_threads = 2
-from concurl.training.graph import _start_compilers
+from concurl.training.compiled import _start_compilers
 _start_compilers()
 from torch._inductor.async_compile import AsyncCompile
 compiler = AsyncCompile.process_pool().process

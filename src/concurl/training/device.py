@@ -40,7 +40,7 @@ class Arithmetic:
             torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts all of the machine's
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
-    def compiled(self, total_steps: int) -> bool:
+    def worth_compiling(self, total_steps: int) -> bool:
         """Should a run of so many steps be compiled?"""
         worth = self.device.type == "cuda" and total_steps >= WORTH_COMPILING
         return self.compile == "on" or (self.compile == "auto" and worth)

@@ -21,7 +21,7 @@ class Health:
     def __init__(self, config: Config, *, strict: bool = False) -> None:
         self.config, self.strict = config, strict
         self.warnings: list[str] = []
-        self._seen: dict[str, int] = {}  # symptom -> in how many looks on end
+        self._seen: dict[str, int] = {}  # symptom -> how many looks in a row
         self._told: set[str] = set()
         self._members_differed = False
         self._cluster_losses: list[float] = []
@@ -120,7 +120,7 @@ class Health:
         )
 
     def _watch(self, name: str, patience: int, seen: bool, message: str) -> None:
-        """Warn, once in a run, when the symptom has been seen in `patience` looks on end."""
+        """Warn, once in a run, when the symptom has been seen in `patience` looks in a row."""
         self._seen[name] = self._seen.get(name, 0) + 1 if seen else 0
         if self._seen[name] >= patience and name not in self._told:
             self._told.add(name)

@@ -52,7 +52,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,  # settled: no None left
+        config: Config,  # settled: see recipes.py
         images: NDArray[np.uint8],  # (N, 3, H, W)
         *,
         folder: Path | None = None,  # for checkpoints and metrics; None: they are not written
@@ -84,11 +84,11 @@ class Trainer:
         self.optimizer = make_optimizer(config, self.model)
         pieces = (config, self.model, self.optimizer, self.A, self.queue, views or Views(config), autocast, self.world)
         step = Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
-        self.take_step = fast_form(step, self.arithmetic.compiled(self.schedule.total_steps))
+        self.take_step = fast_form(step, self.arithmetic.worth_compiling(self.schedule.total_steps))
 
         self.step = 0  # the number of the next step, and so of steps taken
         self.totals = torch.zeros(4, device=device)  # (loss, l1, l2, l3), summed over the steps of this epoch
-        self.seconds = 0.0  # of training before this process took it up
+        self.seconds = 0.0  # of training before this process resumed it
         self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
         self.images_hash = "" if folder is None else fingerprint(images)
 
