@@ -61,22 +61,19 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """All of the line, or none of it."""
+    """Append the whole line, or nothing of it."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            length = os.fstat(descriptor).st_size
+        with open(path, "ab", buffering=0) as file:
+            length = file.seek(0, os.SEEK_END)
             try:
-                written = os.write(descriptor, line)
+                written = file.write(line)
                 if written < len(line):
-                    os.write(descriptor, line[written:])  # there is no room for the rest: this raises the error
+                    file.write(line[written:])  # there is no room for the rest: this raises the error
                 if sync:
-                    os.fsync(descriptor)
+                    os.fsync(file.fileno())
             except OSError:
-                os.ftruncate(descriptor, length)
+                file.truncate(length)
                 raise
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise cannot_write(error, path, len(line)) from error
 
