@@ -46,7 +46,8 @@ class _OrPlain:
         except Exception as error:  # compilers fail in many classes, forward and backward
             if self.decided(form):
                 raise
-            log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            log.warning("torch.compile failed (%s): going on without it", reason)
             self._failed = True
             return plain()
         self._proven.add(form)
