@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
-from concurl.clustering.metrics import scores
+from concurl.clustering.metrics import Labels, scores
 from concurl.errors import UserError
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
 
 log = logging.getLogger("concurl")
 
-Labels = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
 
 

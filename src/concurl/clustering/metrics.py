@@ -44,7 +44,7 @@ def match_clusters(truth: Labels, clusters: Labels) -> dict[int, int]:
     return {int(names[column]): int(classes[row]) for row, column in zip(rows, columns, strict=True)}
 
 
-def _best_pairs(table: Labels) -> tuple[Labels, Labels]:
+def _best_pairs(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(rows, columns) of the matching that counts the most images."""
     from scipy.optimize import linear_sum_assignment  # imported here, as it takes half a second
 
