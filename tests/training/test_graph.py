@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.runtime import cache_dir_utils
 
 from concurl.config import Config
 from concurl.network.encoder import BasicBlock, ResNet
@@ -158,6 +160,26 @@ def test_sums_are_not_left_to_chance() -> None:
     compiled(torch.randn(4, 3, 32, 32)).sum().backward()
     assert any("max_pool2d_with_indices_backward" in target for target in seen)
     assert not any("scatter" in target for target in seen)
+
+
+@pytest.mark.parametrize(
+    ("home", "said", "kept"),
+    [
+        ("home", None, "home/concurl/compiled"),
+        ("home", "said", "said"),
+        ("file", None, "torchinductor"),  # no folder can be made there
+    ],
+)
+def test_compiled_kernels_are_kept(
+    home: str, said: str | None, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch names its own place, in /tmp, as soon as its compiler is imported: that is not the user's word."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(cache_dir_utils, "default_cache_dir", lambda: str(tmp_path / "torchinductor"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / (said or "torchinductor")))
+    _ = Trainer(TINY.replace(compile="on"), IMAGES)
+    assert cache_dir_utils.cache_dir() == str(tmp_path / kept)
 
 
 def traced_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from concurl.data.store import default_folder
+from concurl.errors import UserError
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
 from concurl.training.interrupt import TERMINATIONS
@@ -130,10 +131,25 @@ def _make_ready() -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
     # Do not look for the fastest form of each pointwise kernel: steps are as fast without, and start ten seconds sooner.
     torch._inductor.config.triton.autotune_pointwise = False
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_folder() / "compiled"))
+    _keep_kernels()
     _gather_in_pooling()
     if torch.cuda.is_available():
         _start_compilers()
+
+
+def _keep_kernels() -> None:
+    """Keep compiled kernels beside the packed images: torch's own place is in /tmp, which a restart empties."""
+    try:
+        from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
+
+        if cache_dir() != default_cache_dir():
+            return  # the user has said where
+        folder = default_folder() / "compiled"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (ImportError, OSError, UserError) as error:
+        log.debug("compiled kernels are kept where torch keeps them: %s", error)
+        return
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
 def _gather_in_pooling() -> None:
