@@ -2,10 +2,10 @@
 
     python benchmarks/ablations.py STL10 --table stl10 --date 2026-11-15 --set epochs=200 --minutes 25 [--share 1/3]
 
-Rows that the table has already are left out, and no run is begun that would not end within the minutes: call it again to go
-on. The runs of a process follow each other, so blocks of the network are compiled once; with --share several processes divide
-the rows among them, which pays on a card that computes for all at once (docs/performance.md, MPS). Labels (the folders'
-names) only score.
+Rows that are already in the table are left out, and no run begins that would not end within the minutes: call it again to go
+on. All runs of a process share the compiled blocks of the network. With --share several processes divide the rows among them,
+which pays on a card that computes for all of them at once (docs/performance.md, MPS). Labels (the names of the folders) are
+used only for scores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from concurl.data.opened import open_source
 from concurl.data.parts import Part
 from concurl.recipes import recipe
 from concurl.training.device import Arithmetic
-from record import READOUTS, keep, known
+from record import keep, known, scores_of
 
 LOSSES = {"byol": (1, 0, 0), "soft": (0, 1, 0), "byol-soft": (1, 1, 0), "concurl": (1, 1, 1)}
 
@@ -46,16 +46,11 @@ def plan() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def row_of(name: str, config: Config, command: str, result: run.Result, minutes: float) -> dict[str, Any]:
-    last = result.metrics[-1]
-    row = {
-        "name": name, "seed": config.seed, "epochs": config.epochs, "minutes": round(minutes, 2), "command": command,
-        "hardware": str(Arithmetic.of(config)), "torch": torch.__version__,
-        "diversity_mean": last.get("diversity_mean"), "diversity_std": last.get("diversity_std"),
-    }  # fmt: skip
     assert result.scores is not None
-    for readout in READOUTS:
-        row |= {f"{readout}_{metric}": value for metric, value in result.scores.get(readout, {}).items()}
-    return row
+    return {
+        "name": name, "seed": config.seed, "epochs": config.epochs, "minutes": round(minutes, 2), "command": command,
+        "hardware": str(Arithmetic.of(config)), "torch": torch.__version__, **scores_of(result.scores, result.metrics[-1]),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -90,12 +85,8 @@ def main() -> None:
         options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in (shared | changes).items())
         command = f"concurl fit ./{given.folder.name} --recipe {given.recipe} {options} -o runs/{name}"
         row = row_of(name, config, command, result, minutes)
-        row |= {
-            "date": given.date,
-            "data": given.folder.name,
-            "recipe": given.recipe,
-            "protocol": f"{len(images):,} images",
-        }
+        row |= {"date": given.date, "data": given.folder.name, "recipe": given.recipe}
+        row["protocol"] = f"{len(images):,} images"
         keep(given.results, given.table, row, "".join(json.dumps(line) + "\n" for line in result.metrics).encode())
         print(
             f"{name}: codes {row.get('codes_acc')}, k-means on v_xi {row['kmeans_v_xi_acc']}, {minutes:.1f} min",

@@ -36,7 +36,7 @@ RUNS = {
     "byol-soft-300-seed0": "CIFAR-10, the same without the consensus loss",
     "digits-seed0": "digits, ConCURL, 90 epochs of BYOL before",
 }
-# Of peers.py, those that tell most; they are levels and no points, since their times are other machines'.
+# The most telling of peers.py. They are levels and not points, because their times are from other machines.
 LEVELS = (
     "ProPos",
     "BYOL + k-means by ProPos' recipe",
@@ -49,10 +49,9 @@ _ROUNDS = 8
 
 
 def metrics(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
-    """The rows of a run, one an epoch: a resumed run logs some again, and the later row counts."""
+    """The rows of a recorded run, one per epoch."""
     with gzip.open(results / "metrics" / f"{name}.jsonl.gz", "rt") as file:
-        rows = {row["epoch"]: row for row in map(json.loads, file)}
-    return [rows[epoch] for epoch in sorted(rows)]
+        return [json.loads(line) for line in file]
 
 
 def rows_of(table: str, results: Path = RESULTS) -> list[dict[str, str]]:
@@ -99,7 +98,7 @@ def diversity(runs: dict[str, str], results: Path = RESULTS) -> str:
 
 
 def clock(rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Minutes since the beginning: where a run went on from another's weights its clock began anew."""
+    """Minutes since the start: the clock of a run that went on from another's weights began anew."""
     before, last, minutes = 0.0, 0.0, []
     for row in rows:
         if row["minutes"] < last:
@@ -110,14 +109,14 @@ def clock(rows: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def score_of(row: dict[str, str]) -> tuple[float, str]:
-    """ACC by codes, the method's answer; runs without clusters of their own have k-means only."""
-    return (
-        (float(row["codes_acc"]), "codes") if row["codes_acc"] else (float(row["kmeans_v_xi_acc"]), "k-means on v_xi")
-    )
+    """ACC by codes, the method's answer; runs without clusters of their own have only k-means."""
+    if row["codes_acc"]:
+        return float(row["codes_acc"]), "codes"
+    return float(row["kmeans_v_xi_acc"]), "k-means on v_xi"
 
 
 def acc_minutes(rows: Sequence[dict[str, str]], levels: dict[str, float], strong: str, results: Path = RESULTS) -> str:
-    """ACC while training where a judge looked, and of all images when the run had ended."""
+    """ACC during training, where labels were given, and that of all images at the end of the run."""
     curves, ends, entries = [], [], []
     for row in rows:
         logged = metrics(row["name"], results)
@@ -142,7 +141,7 @@ def acc_minutes(rows: Sequence[dict[str, str]], levels: dict[str, float], strong
     ]
     drawn += [plot.dot(i, at, acc, hollow=hollow) for i, (at, acc, hollow) in enumerate(ends)]
     first = min([at for looks in curves for at, _ in looks[:1]] or [plot.x[1]])
-    if first > plot.x[1] / 2:  # then there is room to say why there is so much of it
+    if first > plot.x[1] / 2:  # then there is room for a note, and a need
         drawn.append(text(plot.left + 8, plot.top + 16, "BYOL trains alone: no clusters yet to score"))
     keys, end = legend(entries, plot.left, plot.height + 4, columns=2)
     key = "line: while training, on a sample of the images; dot: at the end, on all; ring: by k-means"
@@ -152,7 +151,7 @@ def acc_minutes(rows: Sequence[dict[str, str]], levels: dict[str, float], strong
 
 
 def tsne(sample: Sample) -> str:
-    """The points twice: by class, and by cluster in the colour of the class it matches best."""
+    """The points twice: in the colours of classes, and of clusters, which have the colour of the class they match."""
     laid = lay_out(sample.z.astype(np.float32))
     label, cluster = sample.label[laid.rows], sample.cluster[laid.rows]
     labelled = bool((label >= 0).all())
@@ -180,7 +179,7 @@ def tsne(sample: Sample) -> str:
 
 
 def _in_class_colours(label: NDArray[np.int64], cluster: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
-    """For every point the class of its cluster; clusters that no class is left for come after the classes."""
+    """For every point the class of its cluster; clusters without a class are numbered after the classes."""
     match = match_clusters(label, cluster)
     strangers = sorted(set(cluster.tolist()) - set(match))
     first = int(label.max()) + 1

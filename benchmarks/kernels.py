@@ -11,10 +11,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from concurl.config import Config
 from forms import build
+from timing import about
 
 STEPS = 10
 
-# A kernel belongs to the first kind whose pattern its name has. The compiler names kernels after the operations it fused.
+# A kernel belongs to the first kind whose pattern its name matches. The compiler names kernels after the operations in them.
 KINDS = {
     "convolutions": "fprop|dgrad|wgrad|conv|cudnn|implicit",
     "batch norm and what is fused with it": "batch_norm|var_mean",
@@ -46,6 +47,5 @@ def profile_rows(config: Config) -> list[dict[str, Any]]:
     kinds: Counter[str] = Counter()
     for name, ms in times.items():
         kinds[kind_of(name)] += ms
-    about = {"encoder": config.encoder, "px": config.image_size, "batch": config.batch_size}
     rows = [(kind, ms) for kind, ms in kinds.most_common()] + [(name[:80], ms) for name, ms in times.most_common(10)]
-    return [{"group": "profile", "form": form, **about, "ms": ms} for form, ms in rows]
+    return [{"group": "profile", "form": form, **about(config), "ms": ms} for form, ms in rows]

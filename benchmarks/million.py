@@ -3,12 +3,12 @@
     python benchmarks/million.py --images 1000000 --folder /tmp/million
 
 Makes the shards (distinct 8 x 8 PNGs of ten colours, named as another tool would), lists them twice (the second time from the
-index), decodes them into the packed copy, trains one epoch, labels everything in memory (fit's own closing pass), and
-labels everything again by `concurl predict --shard`, a few processes at a time, merged.
+index), decodes them into the packed copy, trains one epoch, labels everything in memory (the last part of fit), and labels
+everything again by several processes of `concurl predict --shard`, whose tables are then merged.
 
 Memory is read from /proc while each process runs. "private" is what the process itself holds; "mapped" is files (torch's
-libraries, the packed copy) that the kernel may drop. Training reads the packed copy as it goes along, as it does with a
-set that does not fit into memory.
+libraries, the packed copy) that the kernel may drop. Training reads the packed copy step by step, as it does for a set that
+does not fit into memory.
 """
 
 from __future__ import annotations
@@ -212,18 +212,13 @@ def show(part: str, begun: float, ended: float, images: int, samples: list[tuple
     within = [sample for sample in samples if begun <= sample[0] <= ended] or samples[-1:]
     seconds = ended - begun
     private, mapped, workers, largest = (max(column) for column in list(zip(*within, strict=True))[1:])
-    row(part, seconds, images, private, mapped, workers, largest)
+    memory_columns = f"{private:8} {mapped:7} {workers:8} {largest:8}"
+    print(f"{part:>8} {seconds:8.1f} {images / seconds:10,.0f} {memory_columns}", flush=True)
     if len(within) >= 10:
         chosen = [within[round(i * (len(within) - 1) / 9)] for i in range(10)]
         print("         private over time:", *(sample[1] for sample in chosen))
         if workers:
             print("         largest worker   :", *(sample[4] for sample in chosen))
-
-
-def row(part: str, seconds: float, images: int, private: int, mapped: int, workers: int, largest: int) -> None:
-    print(
-        f"{part:>8} {seconds:8.1f} {images / seconds:10,.0f} {private:8} {mapped:7} {workers:8} {largest:8}", flush=True
-    )
 
 
 def predict(shards: Path, cache: Path, run: Path, images: int, jobs: int, device: str) -> None:
@@ -233,14 +228,8 @@ def predict(shards: Path, cache: Path, run: Path, images: int, jobs: int, device
     parts = run.parent / "parts"
     command = [sys.executable, "-m", "concurl", "predict", str(run), str(shards), "-o", str(parts), "--quiet"]
     command += ["--device", device]
-    processes = [
-        subprocess.Popen(
-            [*command, "--shard", f"{i}/{jobs}"],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        )
-        for i in range(1, jobs + 1)
-    ]
+    shares = ([*command, "--shard", f"{i}/{jobs}"] for i in range(1, jobs + 1))
+    processes = [subprocess.Popen(share, env=environment, stdout=subprocess.DEVNULL) for share in shares]
     watches = [Watch(process.pid) for process in processes]
     failed = [process.wait() for process in processes]
     seconds = time.monotonic() - begun

@@ -17,7 +17,7 @@ from concurl.network.embed import CHUNK_CPU, CHUNK_GPU
 from concurl.network.trained import TrainedModel
 from concurl.training.trainer import Trainer
 from forms import synthetic
-from timing import GPU, timed, wait
+from timing import GPU, about, speed, timed, wait
 
 EPOCHS = 4  # the first warms up
 
@@ -43,15 +43,16 @@ def memory_rows(config: Config) -> list[dict[str, Any]]:
     series = []
     trainer.metrics.append = lambda row: series.append(_memory())  # type: ignore[method-assign]
     trainer.fit()
-    about = {"encoder": config.encoder, "px": config.image_size, "batch": config.batch_size}
     form = " ".join(f"{gib:.3f}" for gib in series)
-    return [{"group": "memory", "form": form, **about, "peak_GiB": max(series)}]
+    return [{"group": "memory", "form": form, **about(config), "peak_GiB": max(series)}]
 
 
 def predict_rows(config: Config) -> list[dict[str, Any]]:
     """Labels, confidences and agreement of a set in memory, beside the encoder's forward pass alone."""
     assert config.image_size is not None
-    images = synthetic(config, 32 * config.image_size**2)  # 32,768 of any size: what is paid once must not count
+    images = synthetic(
+        config, 32 * config.image_size**2
+    )  # 32,768 of any size, so that what is paid once does not count
     trainer = Trainer(config.replace(compile="off"), images)
     model, device, autocast = trainer.model.eval(), trainer.arithmetic.device, trainer.arithmetic.autocast
     chunk = CHUNK_GPU if GPU else CHUNK_CPU
@@ -67,10 +68,8 @@ def predict_rows(config: Config) -> list[dict[str, Any]]:
     rows = []
     calls = {"forward alone": (forward, chunk), "labels": (lambda: assign(trained, images), len(images))}
     for form, (call, n) in calls.items():
-        mean, deviation = timed(call, 0.5)
-        about = {"encoder": config.encoder, "px": config.image_size, "batch": chunk, "M": config.n_transforms}
-        times = {"ms": 1e3 * mean, "ms_std": 1e3 * deviation, "images_per_s": n / mean}
-        rows.append({"group": "predict", "form": form, **about, **times})
+        columns = about(config) | {"batch": chunk, "M": config.n_transforms} | speed(*timed(call, 0.5), n)
+        rows.append({"group": "predict", "form": form, **columns})
     return rows
 
 
@@ -88,9 +87,7 @@ def _epochs(trainer: Trainer, feed: Feed, config: Config) -> dict[str, Any]:
             trainer.take_step(images, batch, number, settings, True)
         wait()
         seconds.append((time.perf_counter() - started) / trainer.steps_per_epoch)
-    mean, deviation = float(np.mean(seconds[1:])), float(np.std(seconds[1:]))
-    about = {"encoder": config.encoder, "px": config.image_size, "batch": config.batch_size}
-    return about | {"ms": 1e3 * mean, "ms_std": 1e3 * deviation, "images_per_s": config.batch_size / mean}
+    return about(config) | speed(float(np.mean(seconds[1:])), float(np.std(seconds[1:])), config.batch_size)
 
 
 def _memory() -> float:

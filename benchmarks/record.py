@@ -21,20 +21,15 @@ from sample import Sample
 
 RESULTS = Path(__file__).parent.parent / "results"
 READOUTS = ("codes", "p", "vote", "kmeans_v_xi")
-SCORES = {
-    *(f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")),
-    "diversity_mean",
-    "diversity_std",
-}
+SCORES = [f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")]
+SCORES += ["diversity_mean", "diversity_std"]
 COLUMNS = [
-    "name", "date", "data", "protocol", "recipe", "seed", "epochs", "minutes", "hardware", "torch", "commit",
-    *(f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")),
-    "diversity_mean", "diversity_std", "command",
+    "name", "date", "data", "protocol", "recipe", "seed", "epochs", "minutes", "hardware", "torch", "commit", *SCORES, "command",
 ]  # fmt: skip
 
 
 def row_of(run: Path, name: str, date: str, protocol: str) -> dict[str, Any]:
-    """Everything a row says, read from the run's own files."""
+    """A row of the table, from the run's own files."""
     config, about, environment, summary = (
         json.loads((run / f"{file}.json").read_text()) for file in ("config", "run", "environment", "summary")
     )
@@ -42,14 +37,15 @@ def row_of(run: Path, name: str, date: str, protocol: str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": name, "date": date, "data": about["source"], "protocol": protocol, "recipe": about["recipe"],
         "seed": config["seed"], "epochs": config["epochs"], "minutes": summary["minutes"],
-        "hardware": environment["device"], "torch": environment["torch"],
-        "diversity_mean": last.get("diversity_mean"), "diversity_std": last.get("diversity_std"),
-        "command": environment["command"],
+        "hardware": environment["device"], "torch": environment["torch"], "command": environment["command"],
     }  # fmt: skip
-    for readout in READOUTS:
-        for metric, value in (summary["scores"] or {}).get(readout, {}).items():
-            row[f"{readout}_{metric}"] = value
-    return row
+    return row | scores_of(summary["scores"] or {}, last)
+
+
+def scores_of(scores: dict[str, dict[str, float]], last: dict[str, Any]) -> dict[str, Any]:
+    """The columns SCORES of a row, from a run's scores and the last row of its metrics."""
+    found = {f"{readout}_{metric}": value for readout in READOUTS for metric, value in scores.get(readout, {}).items()}
+    return found | {name: last.get(name) for name in ("diversity_mean", "diversity_std")}
 
 
 def known(results: Path, table: str) -> dict[str, dict[str, str]]:

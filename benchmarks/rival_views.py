@@ -10,7 +10,7 @@ from torch import Tensor
 
 from concurl.config import Config
 from concurl.views.views import Views
-from timing import GPU, timed
+from timing import GPU, speed, timed
 
 
 def view_rows(config: Config) -> list[dict[str, Any]]:
@@ -29,9 +29,7 @@ def view_rows(config: Config) -> list[dict[str, Any]]:
     forms |= {name: f for name, make in (("kornia", _kornia), ("torchvision", _torchvision)) if (f := make(S, images))}
     rows = []
     for name, (call, n) in forms.items():
-        mean, deviation = timed(call, 0.4)
-        times = {"ms": 1e3 * mean, "ms_std": 1e3 * deviation, "images_per_s": n / mean}
-        rows.append({"group": "views", "form": name, "px": S, "batch": n} | times)
+        rows.append({"group": "views", "form": name, "px": S, "batch": n} | speed(*timed(call, 0.4), n))
     return rows
 
 

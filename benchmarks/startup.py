@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from concurl.config import Config
+from timing import about
 
 
 def start_rows(config: Config) -> list[dict[str, Any]]:
@@ -20,8 +21,7 @@ def start_rows(config: Config) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as cache:
         for form, how in (("plain", "off"), ("compiled, first", "on"), ("compiled, again", "on")):
             seconds = _first_step_after(config.replace(compile=how), cache)
-            about = {"encoder": config.encoder, "px": config.image_size, "batch": config.batch_size}
-            rows.append({"group": "start", "form": form, **about, "first_step_s": seconds})
+            rows.append({"group": "start", "form": form, **about(config), "first_step_s": seconds})
     return rows
 
 

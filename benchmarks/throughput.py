@@ -30,7 +30,7 @@ from kernels import profile_rows
 from passes import memory_rows, predict_rows, stream_rows
 from rival_views import view_rows
 from startup import start_rows
-from timing import GPU, timed, wait
+from timing import GPU, about, speed, timed, wait
 
 BASE = Config(
     encoder="resnet18", stem="small", image_size=32, preset="natural", batch_size=512, epochs=1000, optimizer="adamw",
@@ -80,14 +80,14 @@ def measure(name: str, config: Config, form: str) -> Row:
     wait()
     first = time.perf_counter() - started
     mean, deviation = timed(take)
+    assert config.batch_size is not None
     row = {
-        "group": name, "form": form, "encoder": config.encoder, "stem": config.stem, "px": config.image_size,
-        "batch": config.batch_size, "M": config.n_transforms, "K": config.n_clusters, "ms": 1e3 * mean,
-        "ms_std": 1e3 * deviation, "images_per_s": (config.batch_size or 0) / mean, "first_step_s": first,
+        "group": name, "form": form, "encoder": config.encoder, "stem": config.stem, **about(config),
+        "M": config.n_transforms, "K": config.n_clusters,
+        **speed(mean, deviation, config.batch_size), "first_step_s": first,
         "peak_GiB": torch.cuda.max_memory_allocated() / 2**30 if GPU else float("nan"),
     }  # fmt: skip
     if form != "peer":
-        assert config.batch_size is not None
         row["tflops"] = config.batch_size * flops(config.encoder, config.stem, config.image_size) / mean / 1e12
     return row
 

@@ -1,8 +1,8 @@
-"""Every option once: its paper symbol, its default and one line on what it means.
+"""Every option once: its symbol in the paper, its range, its default and a line on what it means.
 
-The command line and the estimator are both made from `Config`. The defaults are the paper's where the paper
-gives a value; a NOTE marks the ones it leaves open. `None` means "chosen from the images": `recipes.settle`
-fills those in by stated rules before training and says what it chose.
+The command line and the estimator both take their options from `Config`. The defaults are the paper's where the paper gives
+a value; a NOTE marks those that it leaves open. None means "chosen from the images": before training `recipes.settle` fills
+these in, by rules that do not depend on labels or names, and says what it chose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import math
 import numbers
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from PIL import ImageColor
 
@@ -24,127 +25,134 @@ LATE = frozenset({
     "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
     "balance", "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
 })  # fmt: skip
-"""The options that play no part before clustering begins: up to there, runs that differ in them alone are the same run.
-(Of cluster_lr only whether it is set: see `Config.same_features`.)"""
+"""The options that have no effect before clustering begins: runs that differ only in these are the same run until then.
+(Of cluster_lr the value has none, but whether it is set does: see `Config.same_features`.)"""
 
 LARGEST_SEED = 2**31 - 1
-FEW = 10  # images for each cluster; a run with fewer is told what to expect
+FEW = 10  # images per cluster; with fewer, the user is told to expect little
 
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
+
+
+class Range(NamedTuple):
+    """The smallest and the largest value of a number, both allowed."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Config:
     """All options of a run."""
 
-    n_clusters: int = 10
+    n_clusters: Annotated[int, Range(2, 1_000_000)] = 10
     """[K] Number of clusters (and of prototypes)."""
 
     # ---- the objective ----------------------------------------------------------------------------------
-    alpha: float = 1.0
+    alpha: Annotated[float, Range(0, 1_000_000)] = 1.0
     """[alpha] Weight of L1, the BYOL loss (eq. 7). (1,0,0) is BYOL, (0,1,0) soft clustering, (1,1,0) both."""
-    beta: float = 1.0
+    beta: Annotated[float, Range(0, 1_000_000)] = 1.0
     """[beta] Weight of L2, the soft clustering loss (eq. 7)."""
-    gamma: float = 1.0
+    gamma: Annotated[float, Range(0, 1_000_000)] = 1.0
     """[gamma] Weight of L3, the consensus loss (eq. 7)."""
-    n_transforms: int = 100
-    """[M] Number of random transformations, that is of members of the ensemble."""
+    n_transforms: Annotated[int, Range(1, 100_000)] = 100
+    """[M] Number of random transformations, and so of members of the ensemble."""
     transforms: Literal["projection", "diagonal"] = "projection"
     """[A] Family of the transformations: projections with orthonormal rows, or random diagonal scalings."""
-    projection_dim: int = 64
+    projection_dim: Annotated[int, Range(1, 65_536)] = 64
     """[d of A] Dimension that the random projections map to."""
-    tau: float = 0.1
+    tau: Annotated[float, Range(1e-4, 100)] = 0.1
     """[tau] Temperature of the soft assignments p (eq. 3)."""
-    epsilon: float = 0.05
+    epsilon: Annotated[float, Range(1e-4, 100)] = 0.05
     """[epsilon] Entropy weight of the Sinkhorn codes (eq. 4). NOTE: not in the paper; SwAV's value."""
-    sinkhorn_iterations: int = 3
+    sinkhorn_iterations: Annotated[int, Range(1, 10_000)] = 3
     """Sinkhorn iterations per batch. NOTE: not in the paper; SwAV's value."""
-    balance: float = 1.0
-    """[q] How firmly the codes ask for clusters of equal size. 1: fully, as in the paper; 0: not at all. Less than 1 is for
-    kinds of unequal frequency."""
+    balance: Annotated[float, Range(0, 1)] = 1.0
+    """[q] How strongly the codes ask for clusters of equal size. 1: fully, as in the paper; 0: not at all. Take less than 1 if
+    some kinds of images are more frequent than others."""
     codes_from: Literal["online", "target"] = "online"
     """[q] Which branch's embeddings the codes are computed from. The paper: online."""
-    queue_size: int = 0
+    queue_size: Annotated[int, Range(0, 10_000_000)] = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
-    cluster_start: float = 0.0
-    """Share of training after which L2 and L3 begin to act: at once where alpha is 0, with the last step at the latest. The
-    paper: from the start."""
-    cluster_ramp: float = 0.0
+    cluster_start: Annotated[float, Range(0, 1)] = 0.0
+    """Share of training after which L2 and L3 begin to act: at once if alpha is 0, in the last step at the latest. The paper:
+    from the start."""
+    cluster_ramp: Annotated[float, Range(0, 1)] = 0.0
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
-    """[C] Where the prototypes start. kmeans: the centres of k-means on the target's z when clustering begins; balanced: the
-    same, moved on until clusters have about equal size (less so with --balance below 1). The paper: random."""
+    """[C] Where the prototypes start. kmeans: at the centres of k-means on the target's z when clustering begins; balanced: the
+    same, then moved until clusters have about equal size (less so with --balance below 1). The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
     # ---- the network ------------------------------------------------------------------------------------
     encoder: EncoderName | None = "resnet34"
-    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny a two-stage one. None: from image size and device."""
+    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny has two stages. None: from image size and device."""
     stem: Literal["large", "small"] | None = None
     """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size and device."""
-    projector_hidden: int | None = 4096
+    projector_hidden: Annotated[int | None, Range(1, 1_000_000)] = 4096
     """[g_theta, h_theta] Hidden width of projector and predictor. None: 4096 on a GPU, 512 on a CPU."""
-    projector_dim: int = 256
+    projector_dim: Annotated[int, Range(1, 1_000_000)] = 256
     """[v, w] Output dimension of projector and predictor."""
-    cluster_hidden: int | None = 2048
+    cluster_hidden: Annotated[int | None, Range(1, 1_000_000)] = 2048
     """[g] Hidden width of the cluster head. None: the projector's."""
-    embedding_dim: int = 256
+    embedding_dim: Annotated[int, Range(1, 1_000_000)] = 256
     """[d] Dimension of the cluster embeddings z and of the prototypes."""
-    tau_b: float = 0.99
+    tau_b: Annotated[float, Range(0, 1)] = 0.99
     """[tau_B] Decay of the target network's exponential average."""
-    tau_b_end: float | None = None
+    tau_b_end: Annotated[float | None, Range(0, 1)] = None
     """[tau_B] Value that tau_b rises to by a cosine over training. None: constant, as in the paper."""
 
     # ---- the images and their views ---------------------------------------------------------------------
-    image_size: int | None = None
+    image_size: Annotated[int | None, Range(8, 1024)] = None
     """Side of the images in pixels, as they are labelled. None: from the images' own sizes."""
     background: str = "white"
     """Colour that shows through transparent parts: a name, or #rrggbb (in quotes, as # begins a comment in a shell)."""
-    depth: int | None = None
-    """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs by itself."""
-    view_scale: float | None = 1.0
+    depth: Annotated[int | None, Range(8, 16)] = None
+    """Bits that all 16-bit pictures use, such as 12 for a 12-bit camera. None: as many as each picture needs."""
+    view_scale: Annotated[float | None, Range(0.1, 2)] = 1.0
     """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None
     """Which augmentations the domain allows. natural: the paper's; small: no blur, as usual at 32 px; gray: small
     turns and shifts, no flip, colours stay; free: any orientation; none: no augmentation. None: from the images."""
-    crop_min: float | None = None
+    crop_min: Annotated[float | None, Range(0.001, 1)] = None
     """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
-    blur_kernel: int | None = None
+    blur_kernel: Annotated[int | None, Range(0, 255)] = None
     """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
-    n_views: int = 2
-    """Views of each image and step. The paper: two. Of more, every pair counts, each as the paper's two."""
-    solarise: float = 0.0
+    n_views: Annotated[int, Range(2, 16)] = 2
+    """Views of each image in a step. The paper: 2. With more, the losses are means over all pairs of views."""
+    solarise: Annotated[float, Range(0, 1)] = 0.0
     """Probability of solarising view 2. The paper: 0."""
     sobel: bool = False
     """Replace the colours by the two Sobel gradients (the paper: helps in some cases)."""
 
     # ---- the optimisation -------------------------------------------------------------------------------
-    epochs: int | None = 500
+    epochs: Annotated[int | None, Range(1, 1_000_000)] = 500
     """Passes over the images. None: from the number of images and the device."""
-    batch_size: int | None = 256
+    batch_size: Annotated[int | None, Range(2, 1_000_000)] = 256
     """[B] Images per step. None: from the number of images."""
-    micro_batch: int | None = None
-    """Images that go through the networks at once, for batches that do not fit: gradients add up over these parts of a
-    step; codes stay those of the whole batch, batch norm sees a part. None: the whole batch."""
+    micro_batch: Annotated[int | None, Range(1, 1_000_000)] = None
+    """Images that go through the networks at once, for batches that do not fit into memory. The gradients of these parts add
+    up, and codes are those of the whole batch, but batch norm sees only a part. None: the whole batch."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Update rule. The paper: Adam."""
-    learning_rate: float = 5e-4
+    learning_rate: Annotated[float, Range(1e-9, 1000)] = 5e-4
     """Learning rate at its highest."""
-    predictor_lr: float = 1.0
+    predictor_lr: Annotated[float, Range(0, 1000)] = 1.0
     """Factor on the learning rate of the predictor h_theta."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Range(0, 100)] = 0.0
     """Weight decay (not on biases, norms and prototypes)."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Range(0, 1)] = 0.9
     """Momentum of sgd."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Course of the learning rate after the warm-up. NOTE: the paper names none."""
-    warmup: float = 0.0
+    warmup: Annotated[float, Range(0, 1)] = 0.0
     """Share of training (of each course, see cluster_lr) over which the learning rate rises linearly from 0."""
-    cluster_lr: float | None = None
-    """Factor on the learning rate once clustering has begun. If set, learning rate and tau_b end their course there, and run
-    through it a second time. None, or clustering from the first step on: one course, without a factor."""
-    seed: int = 0
+    cluster_lr: Annotated[float | None, Range(0, 1000)] = None
+    """Factor on the learning rate after clustering has begun. If set, learning rate and tau_b end their course where clustering
+    begins, and run through it a second time. None, or clustering from the first step on: one course, without a factor."""
+    seed: Annotated[int, Range(0, LARGEST_SEED)] = 0
     """Seed of everything random: weights, transformations, order, views."""
 
     # ---- the machine ------------------------------------------------------------------------------------
@@ -153,24 +161,26 @@ class Config:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the networks. auto: bfloat16 autocast on a GPU that has it, else float32."""
     reproducible: bool = True
-    """On a GPU: the same kernels in every process, so that a seed gives the same run. Without: the fastest kernels, by a
-    race at the start; some 6% faster, and no two runs alike."""
+    """On a GPU: the same kernels in every process, so that a seed always gives the same run. Without: the kernels that are
+    fastest in a trial at the start; some 6% faster, but no two runs are alike."""
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile and CUDA graphs; for several processes only the views are compiled. auto: on a GPU, from 2,000 steps."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: Annotated[float, Range(0, math.inf)] = 10.0
     """Longest time between two checkpoints."""
-    checkpoint_epochs: int | None = None
+    checkpoint_epochs: Annotated[int | None, Range(1, 1_000_000)] = None
     """Epochs between two checkpoints, besides those by the clock. None: by the clock alone."""
-    monitor_every: int = 1
-    """Epochs between two looks at diversity and cluster sizes."""
-    monitor_images: int = 4096
-    """How many (seeded, fixed) images that look takes."""
+    monitor_every: Annotated[int, Range(1, 1_000_000)] = 1
+    """Epochs between two measurements of diversity and cluster sizes."""
+    monitor_images: Annotated[int, Range(2, 10_000_000)] = 4096
+    """How many images they are measured on: a fixed, seeded sample."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        for name, kind in get_type_hints(Config, include_extras=True).items():
+            _check_value(self, name, kind)
+        _check_rest(self)
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with other values; an unknown name is answered with the nearest known one."""
+        """A copy with other values; for an unknown name the error suggests the nearest known one."""
         known = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in known:
@@ -180,8 +190,8 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def same_features(self, other: Config) -> bool:
-        """Do runs of both have the same features where clustering begins?"""
-        # A learning rate with a second course ends its first one there; how high the second one is plays no part.
+        """Would runs of both have the same features when clustering begins?"""
+        # With a cluster_lr, whatever its value, the learning rate ends its first course there.
         same_course = (self.cluster_lr is None) == (other.cluster_lr is None)
         return same_course and other.replace(**{name: getattr(self, name) for name in LATE}) == self
 
@@ -190,7 +200,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Config:
-        """A Config from json. Options of older versions that are missing take their defaults."""
+        """A Config from json. Options that an older version did not have take their defaults."""
         return cls().replace(**values)
 
     @classmethod
@@ -212,79 +222,44 @@ class Config:
         return max(8, round(self.view_scale * self.image_size))
 
     @property
+    def channels(self) -> int:
+        """Channels of a view: the three colours, or the two Sobel gradients."""
+        return 2 if self.sobel else 3
+
+    @property
     def clusters(self) -> bool:
-        """Does any clustering loss act at all?"""
+        """Does any clustering loss have a weight?"""
         return self.beta > 0 or self.gamma > 0
 
 
-# name: (smallest, largest), both allowed; None is always allowed where the type admits it
-_RANGES: dict[str, tuple[float, float]] = {
-    "n_clusters": (2, 1_000_000),
-    "alpha": (0, 1_000_000),
-    "beta": (0, 1_000_000),
-    "gamma": (0, 1_000_000),
-    "n_transforms": (1, 100_000),
-    "projection_dim": (1, 65_536),
-    "tau": (1e-4, 100),
-    "epsilon": (1e-4, 100),
-    "sinkhorn_iterations": (1, 10_000),
-    "balance": (0, 1),
-    "queue_size": (0, 10_000_000),
-    "cluster_start": (0, 1),
-    "cluster_ramp": (0, 1),
-    "projector_hidden": (1, 1_000_000),
-    "projector_dim": (1, 1_000_000),
-    "cluster_hidden": (1, 1_000_000),
-    "embedding_dim": (1, 1_000_000),
-    "tau_b": (0, 1),
-    "tau_b_end": (0, 1),
-    "image_size": (8, 1024),
-    "depth": (8, 16),
-    "view_scale": (0.1, 2),
-    "crop_min": (0.001, 1),
-    "blur_kernel": (0, 255),
-    "n_views": (2, 16),
-    "solarise": (0, 1),
-    "epochs": (1, 1_000_000),
-    "batch_size": (2, 1_000_000),
-    "micro_batch": (1, 1_000_000),
-    "learning_rate": (1e-9, 1000),
-    "predictor_lr": (0, 1000),
-    "weight_decay": (0, 100),
-    "momentum": (0, 1),
-    "warmup": (0, 1),
-    "cluster_lr": (0, 1000),
-    "seed": (0, LARGEST_SEED),
-    "checkpoint_minutes": (0, math.inf),
-    "checkpoint_epochs": (1, 1_000_000),
-    "monitor_every": (1, 1_000_000),
-    "monitor_images": (2, 10_000_000),
-}
+def _check_value(config: Config, name: str, kind: Any) -> None:
+    """Refuse a value that its option's annotation, `kind`, does not allow."""
+    value, limits = getattr(config, name), None
+    if get_origin(kind) is Annotated:
+        kind, limits = get_args(kind)
+    kinds = (kind, *get_args(kind))
+    choices = [choice for part in kinds if get_origin(part) is Literal for choice in get_args(part)]
+    if value is None:
+        if NoneType not in kinds:
+            raise UserError(f"{name}=None: a value is needed")
+    elif choices:
+        if value not in choices:
+            raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
+    elif limits is None:
+        if not isinstance(value, kind):
+            raise UserError(f"{name}={value!r}: {'true or false' if kind is bool else 'a text'} is needed")
+    else:
+        whole = int in kinds
+        number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+        if not number or not limits.low <= value <= limits.high:
+            what = "whole number" if whole else "number"
+            raise UserError(f"{name}={value!r}: a {what} from {limits.low:,} to {limits.high:,} is needed")
+        if type(value) not in (int, float):  # numpy's, perhaps: json knows only Python's own
+            object.__setattr__(config, name, int(value) if isinstance(value, numbers.Integral) else float(value))
 
 
-def _check(config: Config) -> None:
-    hints = get_type_hints(Config)
-    for field in dataclasses.fields(config):
-        name, value, kind = field.name, getattr(config, field.name), hints[field.name]
-        choices = [c for part in (kind, *get_args(kind)) if get_origin(part) is Literal for c in get_args(part)]
-        if value is None:
-            if type(None) not in get_args(kind):
-                raise UserError(f"{name}=None: a value is needed")
-        elif choices:
-            if value not in choices:
-                raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
-        elif kind in (bool, str):
-            if not isinstance(value, kind):
-                raise UserError(f"{name}={value!r}: {'true or false' if kind is bool else 'a text'} is needed")
-        elif name in _RANGES:
-            low, high = _RANGES[name]
-            whole = int in (kind, *get_args(kind))
-            number = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
-            if not number or not low <= value <= high:
-                what = "whole number" if whole else "number"
-                raise UserError(f"{name}={value!r}: a {what} from {low:,} to {high:,} is needed")
-            if type(value) not in (int, float):  # numpy's, perhaps: json knows only Python's own
-                object.__setattr__(config, name, int(value) if isinstance(value, numbers.Integral) else float(value))
+def _check_rest(config: Config) -> None:
+    """Refuse what an annotation cannot express."""
     if not _is_colour(config.background):
         raise UserError(f"background={config.background!r}: a colour is needed, such as white, black or #808080")
     if config.blur_kernel and config.blur_kernel % 2 == 0:

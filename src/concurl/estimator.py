@@ -41,23 +41,23 @@ Rows = slice | NDArray[np.int64]
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Clusters images: learns an encoder, prototypes and their consensus from the images alone.
 
-    A source is a folder, a list of paths or of Pillow's images, a benchmark's name, or an array of images: uint8, or
-    floats in [0, 1], of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W). A single image is X[None].
+    A source X is a folder, a list of paths or of Pillow's images, the name of a benchmark, or an array of images: uint8, or
+    floats in [0, 1], of shape (N, H, W), (N, H, W, 3) or (N, 3, H, W). For a single image give image[None].
 
     Parameters
     ----------
     n_clusters : K, the number of clusters; None for the recipe's own.
     recipe : the Config to start from, or the name of one.
-    options : any other Config fields by name, such as {"epochs": 20, "alpha": 0}.
+    options : other fields of Config by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
     views : a callable (uint8 batch (B, 3, H, W), ids, step) -> x1, x2, float32 (B, 3, S, S) each, instead of the
         preset's augmentations.
-    random_state : the seed; None, or a RandomState or Generator, to draw one, which is then in `config_.seed`.
+    random_state : the seed. With None, a RandomState or a Generator a seed is drawn; it is then in `config_.seed`.
     verbose : show progress.
 
     Attributes
     ----------
-    labels_ : (N,) cluster of every image that can be read; `predict` gives the same for the same image.
+    labels_ : (N,) the cluster of every image that can be read; `predict` gives the same for the same image.
     probabilities_ : (N, K) codes q.
     confidence_ : (N,) the ensemble's probability for the label.
     agreement_ : (N,) share of the ensemble's members that agree with the label.
@@ -68,8 +68,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     names_ : the files (or indices) that the labels belong to, in order.
     skipped_ : the files that were left out, with reasons.
 
-    Rows come as the images were given: a folder's by name, a list's in its own order. A copied file has a row like any
-    other, though training sees each content once, and always in the same order. An array is taken as it is.
+    Rows are in the order of the source: a folder's files by name, a list in its own order. A copy of a file has a row like
+    any other, but training sees each content only once. An array is taken as it is.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on a source and label it. `y` is ignored: labels are for `concurl.clustering.evaluate` alone."""
+        """Train on a source and label it. `y` is ignored: only `concurl.clustering.evaluate` looks at true labels."""
         with _heard() if self.verbose else nullcontext(), torch_of_its_own():
             config = self._config()
             _check_given(self.encoder, self.views)
@@ -112,14 +112,14 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             ).images
             config, chosen = run.settled(config, images)
             run.tell(chosen)
-            # a parameter stays as it was given: a second fit starts where the first did
+            # a copy: the parameter stays as it was given, and a second fit starts where the first did
             encoder = copy.deepcopy(self.encoder)
             if encoder is not None:
                 assert config.image_size is not None
-                check_encoder(encoder, config.image_size, 2 if config.sobel else 3)
+                check_encoder(encoder, config.image_size, config.channels)
             try:
                 result = run.fit(images, config, encoder=encoder, views=self.views)
-            except Interrupted as stop:  # there is no folder to go on from: no error to be caught, but the end
+            except Interrupted as stop:  # without a folder to resume from, this is the end of the run
                 raise (KeyboardInterrupt(str(stop)) if stop.exit_code == 130 else SystemExit(stop.exit_code)) from None
         found = result.assignment
         self._take(result.trained, found, slice(None) if images.given is None else images.given.index)
@@ -131,14 +131,15 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+        """Train on a source; returns `labels_`."""
         labels: NDArray[np.int64] = self.fit(X).labels_
         return labels
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """The cluster of each image, a function of that image alone.
+        """The cluster of each image, which depends on that image alone.
 
-        A list is refused when one of its files cannot be read, as the rows after it would belong to others. A
-        folder's other files are left out, and counted in a warning.
+        Files in a folder that cannot be read are left out, with a warning. A list with such a file is refused, as the rows
+        after it would belong to other images.
         """
         return self.assign(X).labels
 
@@ -151,7 +152,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return self.assign(X).embeddings
 
     def assign(self, X: Any) -> Assignment:
-        """All that can be said of new images at once: labels, confidence, agreement, margin, outlier, embeddings, ..."""
+        """All that the model says about new images: labels, confidence, agreement, margin, outlier, embeddings, ..."""
         check_is_fitted(self, "trained_")
         images = open_source(
             X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
@@ -163,11 +164,12 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
             log.warning("left out of %s: %s", X, left_out)
         with torch_of_its_own():
-            # As it was for labels_: other estimators may have been at work since, or this is another process.
+            # The arithmetic of labels_: another estimator may have changed it since, or this may be a new process.
             Arithmetic.of(self.config_.replace(device=str(self.trained_.model.prototypes.device)))
             return assign(self.trained_, images.images)
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:
+        """Train on a source; returns `embeddings_`."""
         embeddings: NDArray[np.float32] = self.fit(X).embeddings_
         return embeddings
 
@@ -178,12 +180,12 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     def load(cls, folder: str | Path, *, encoder: nn.Module | None = None, device: str | torch.device = "auto") -> Self:
-        """A fitted estimator from a model folder or a run's folder; it can label, but has no `labels_`.
+        """A fitted estimator from the folder of a model or of a run; it can label images, but has no `labels_`.
 
-        Its recipe is the model's whole Config: a clone trains as the model was trained.
+        Its recipe is the model's whole Config, so a clone trains as the model was trained.
         """
         _check_given(encoder)
-        with torch_of_its_own():  # and the encoder stays as it was given, as in fit
+        with torch_of_its_own():  # and a copy of the encoder, as in fit
             trained = run.model_of(Path(folder).expanduser(), str(device), copy.deepcopy(encoder))
         config = trained.config
         estimator = cls(config.n_clusters, recipe=config, encoder=encoder, random_state=config.seed)
@@ -229,7 +231,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
 
 def _seed(random_state: Any) -> int:
-    """scikit-learn's conventions: a number is the seed; from anything else one is drawn."""
+    """By scikit-learn's conventions: a number is the seed itself; from anything else a seed is drawn."""
     whole = isinstance(random_state, numbers.Integral)
     try:
         if isinstance(random_state, bool) or (whole and not 0 <= random_state <= LARGEST_SEED):
@@ -243,7 +245,7 @@ def _seed(random_state: Any) -> int:
 
 
 def _check_given(encoder: Any, views: Any = None) -> None:
-    """What is neither an encoder nor makes views is told so before any image is read."""
+    """Refuse what cannot be an encoder, or cannot make views, before any image is read."""
     if isinstance(encoder, str):
         raise UserError(
             f"encoder={encoder!r}: a module is needed; one of ours by name is options={{'encoder': {encoder!r}}}"
@@ -262,7 +264,7 @@ def _check_given(encoder: Any, views: Any = None) -> None:
 
 @contextmanager
 def _heard() -> Iterator[None]:
-    """Let the run's lines be seen: on the user's own handlers where there are some, else on stderr."""
+    """Show the run's log lines: by the user's own handlers, or on stderr if there are none."""
     level, own = log.level, None if log.hasHandlers() else AboveBars()
     log.setLevel(logging.INFO)
     if own is not None:
@@ -270,7 +272,7 @@ def _heard() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        end_bars()  # what is said of it begins on a line of its own
+        end_bars()  # so that the error begins on a line of its own
         raise
     finally:
         log.setLevel(level)

@@ -1,4 +1,4 @@
-"""Named Configs. Each one's docstring is its contract: the command, the score, the time and the hardware."""
+"""Named Configs, and the rules for what a Config leaves open. A recipe's docstring gives command, score, time and hardware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.views.presets import SMALL, view_spec
 
-# The paper's recipes say what the paper reports; what they gave here is in docs/results.md, once they have been run.
+# The scores of the paper's recipes are those that the paper reports; our own runs are in docs/results.md.
 
 
 def paper_cifar10() -> Config:
@@ -96,11 +96,11 @@ def digits() -> Config:
 
 
 def modern() -> Config:
-    """Our own default for natural images of any size: BYOL well trained first, clusters late and well fed.
+    """Our default, for natural images of any size: first BYOL alone, for most of the training, then clusters.
 
     `concurl fit cifar10 -k 10 -o runs/cifar10`: ACC 0.923, NMI 0.864, ARI 0.852 by codes on all 60,000 images in 21.2
     minutes on one H200 (one seed, 1000 epochs).
-    What is None follows from the images by the rules of `settle`; nothing depends on a data set's name.
+    What is None is chosen from the images by the rules of `settle`; nothing depends on the name of a data set.
     """
     return Config(
         encoder=None,
@@ -141,7 +141,7 @@ RECIPES: dict[str, Callable[[], Config]] = {
 
 
 def recipe(name: str) -> Config:
-    """The Config called `name`, or the one that a run has left in its config.json."""
+    """The Config called `name`, or the one in a run's config.json."""
     if name.endswith(".json"):
         return Config.from_json(Path(name))
     if name not in RECIPES:
@@ -154,23 +154,24 @@ def recipe(name: str) -> Config:
 # ---- what a Config leaves open is settled from the images ---------------------------------------------------
 
 
-CPU_SIZE = 64  # pixels: what files are read at, at most, for a run on a CPU that names no image_size
+CPU_SIZE = 64  # pixels: the largest size at which files are read for a CPU, unless image_size is given
 
 
 @dataclass(frozen=True)
 class SetFacts:
-    """What the rules look at: never a name, never a label."""
+    """What the rules depend on: never a name, never a label."""
 
     n_images: int
     height: int  # of the stored images
     width: int
     gray: bool  # no image has colour
     gpu: bool
-    left_out: int = 0  # files that are no images, or copies; for a refusal alone
+    left_out: int = 0  # files that are not images, or copies; only for an error message
 
 
 def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
-    """A Config without None, and a line on each choice made: its value and its reason."""
+    """The Config with its open options chosen, and for each choice a line with its value and its reason."""
+    _check_enough(config, facts)
     said: list[str] = []
 
     def choose(name: str, value: object, why: str) -> None:
@@ -180,11 +181,9 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
             said.append(f"{name} = {value}: {why}")
 
     n, side = facts.n_images, min(facts.height, facts.width)
-    if config.n_clusters > n:
-        others = f" ({counted(facts.left_out, 'file')} left out: concurl audit says why)" if facts.left_out else ""
-        remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
-        raise UserError(f"n_clusters={config.n_clusters} is more than the {counted(n, 'image')}{others}; {remedy}")
-    capped = "" if facts.gpu or side > CPU_SIZE else f", at most {CPU_SIZE} px on a CPU"  # arrays are not read smaller
+    device = "a GPU" if facts.gpu else "a CPU"
+    taken_as_is = facts.gpu or side > CPU_SIZE  # larger than that on a CPU, they are an array
+    capped = "" if taken_as_is else f", at most {CPU_SIZE} px on a CPU"
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = config.image_size
     assert size is not None
@@ -193,26 +192,32 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
     upright = f"images are {size} px (where nothing stands upright, as under a microscope, take --preset free)"
     drawn = "small images without colour, as of digits and letters (for photographs take --preset small)"
     choose("preset", "gray" if gray else "small" if size <= SMALL else "natural", drawn if gray else upright)
-    # A crop enlarges what it shows. At three quarters of the side things have about the size they have in the whole image,
-    # which is what will be labelled, and a step costs half.
+    # A crop enlarges what it shows. In views of three quarters of the side, things are about as large as in the whole image,
+    # which is what will be labelled. And a step costs half as much.
     crops = view_spec(config.replace(view_scale=1.0)).crop_min < 1
     choose("view_scale", 0.75 if crops else 1.0, f"views are {'crops' if crops else 'not cropped'}")
-    choose("projector_hidden", 4096 if facts.gpu else 512, "a GPU" if facts.gpu else "a CPU")
+    choose("projector_hidden", 4096 if facts.gpu else 512, device)
     choose("cluster_hidden", config.projector_hidden, "as the projector's")
     light = "tiny" if size <= 32 else "light"
-    choose("encoder", "resnet18" if facts.gpu else light, "a GPU" if facts.gpu else f"a CPU and images of {size} px")
-    # Fifty steps an epoch: with few updates the clusters set before the features have formed. But no less than 32
-    # images, or batch norm sees too little.
-    batch = 32
-    while batch < 512 and batch * 2 * 50 <= n:
-        batch *= 2
-    choose("batch_size", min(batch, n), f"{n:,} images")
-    assert config.batch_size is not None
-    if config.batch_size > n:
+    choose("encoder", "resnet18" if facts.gpu else light, device if facts.gpu else f"{device} and images of {size} px")
+    # The largest power of two that leaves fifty steps per epoch: with few updates the clusters settle before the features
+    # have formed. But at least 32, or batch norm sees too few images, and at most 512.
+    fitting = [batch for batch in (64, 128, 256, 512) if 50 * batch <= n]
+    choose("batch_size", min(max(fitting, default=32), n), f"{n:,} images")
+    # As many image passes as 1000 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
+    passes, most = (60_000_000, 1000) if facts.gpu else (150_000 if size > 32 else 400_000, 200)
+    choose("epochs", min(most, max(20, passes // n)), f"{n:,} images on {device}")
+    return config, said
+
+
+def _check_enough(config: Config, facts: SetFacts) -> None:
+    """Refuse a set with fewer images than clusters, or than fill a batch."""
+    n = facts.n_images
+    if config.n_clusters > n:
+        others = f" ({counted(facts.left_out, 'file')} left out: concurl audit says why)" if facts.left_out else ""
+        remedy = "ask for fewer clusters" if n > 1 else "at least 2 are needed"
+        raise UserError(f"n_clusters={config.n_clusters} is more than the {counted(n, 'image')}{others}; {remedy}")
+    if config.batch_size is not None and config.batch_size > n:
         raise UserError(
             f"batch_size={config.batch_size} is larger than the set of {n} images; set --batch-size {n} or less"
         )
-    # As many image passes as give 1000 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
-    passes, most = (60_000_000, 1000) if facts.gpu else (150_000 if size > 32 else 400_000, 200)
-    choose("epochs", min(most, max(20, passes // n)), f"{n:,} images on a {'GPU' if facts.gpu else 'CPU'}")
-    return config, said

@@ -15,7 +15,7 @@ import pytest
 from ablations import plan
 from concurl.config import Config
 from concurl.data.opened import open_source
-from figures import acc_minutes, clock, diversity, metrics, rows_of, sweep, tsne
+from figures import acc_minutes, clock, diversity, rows_of, sweep, tsne
 from plot import GAP, Plot
 from record import keep
 from results import beside
@@ -36,11 +36,6 @@ def drawn(svg: str, tag: str, kind: str) -> list[ElementTree.Element]:
 
 def places(element: ElementTree.Element) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (point.split(",") for point in element.attrib["points"].split())]
-
-
-def test_the_later_row_of_an_epoch_counts(tmp_path: Path) -> None:
-    put(tmp_path, "t", "resumed", [{"epoch": 0, "acc": 0.1}, {"epoch": 1, "acc": 0.2}, {"epoch": 1, "acc": 0.3}])
-    assert [row["acc"] for row in metrics("resumed", tmp_path)] == [0.1, 0.3]
 
 
 def test_a_clock_that_began_anew_goes_on() -> None:

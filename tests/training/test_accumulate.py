@@ -134,12 +134,12 @@ def test_only_the_last_parts_gradients_go_round_the_ranks(tiny):
     seen: list[str] = []
 
     @contextmanager
-    def not_yet():
+    def no_sync():
         seen.append("(")
         yield
         seen.append(")")
 
-    trainer.take_step.not_yet = not_yet
+    trainer.take_step.no_sync = no_sync
     trainer.model.prototypes.register_hook(lambda gradient: seen.append("gradient"))
     images, ids = next(trainer.feed.batches(torch.arange(24), 24))
     trainer.take_step(images, ids, torch.tensor(0), trainer.schedule.table(0, 1)[0], True)

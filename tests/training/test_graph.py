@@ -58,12 +58,20 @@ def curve(config: Config) -> list[float]:
     return [row["loss"] for row in trainer.metrics.rows]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("no compiler on this machine\nmore text"), "no compiler on this machine"),
+        (NotImplementedError(), "NotImplementedError"),
+    ],
+    ids=["with a message", "without"],
+)
 def test_a_failing_compiler_is_named_once_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(function, **settings):
         def call(*args):
-            raise RuntimeError("no compiler on this machine\nmore text")
+            raise error
 
         return call
 
@@ -72,7 +80,7 @@ def test_a_failing_compiler_is_named_once_and_changes_nothing(
     with caplog.at_level(logging.WARNING, logger="concurl"):
         assert curve(TINY) == plain
     said = [record.message for record in caplog.records if "torch.compile failed" in record.message]
-    assert said == ["torch.compile failed (no compiler on this machine): going on without it"]
+    assert said == [f"torch.compile failed ({reason}): going on without it"]
 
 
 def test_a_compiler_that_fails_late_changes_nothing_either(
@@ -248,7 +256,7 @@ def test_compiling_processes_outlive_a_sigterm_but_not_us() -> None:
 import os, signal, time
 import torch._inductor.config
 torch._inductor.config.compile_threads = 2
-from concurl.training.graph import _start_compilers
+from concurl.training.compiled import _start_compilers
 _start_compilers()
 from torch._inductor.async_compile import AsyncCompile
 compiler = AsyncCompile.process_pool().process

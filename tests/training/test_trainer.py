@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
-from concurl.training import beginning
+from concurl.training import cluster_start
 from concurl.training.divergence import Diverged
 from concurl.training.trainer import CHECKPOINTS, FEATURES, Trainer
 from ranks import Stop, pictures
@@ -103,7 +103,7 @@ def test_balanced_prototypes_begin_as_the_means_that_the_targets_codes_weigh(con
 
 def test_prototypes_begin_as_balanced_as_the_codes_will_be(config, monkeypatch):
     asked = []
-    monkeypatch.setattr(beginning, "balanced_kmeans", lambda x, centres, *how: asked.append(how) or (centres, None))
+    monkeypatch.setattr(cluster_start, "balanced_kmeans", lambda x, centres, *how: asked.append(how) or (centres, None))
     as_clustering_began(config.replace(prototype_init="balanced", epsilon=0.07, balance=0.4))
     assert asked == [(0.07, 0.4)]
 

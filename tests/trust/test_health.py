@@ -15,6 +15,7 @@ from runs import OPTIONS, photos
 
 from concurl.cli import main
 from concurl.config import Config
+from concurl.network.model import Model
 from concurl.training.health import PATIENCE, Health
 
 SOUND = {"l2": 1.0, "cluster_sizes": [5, 5, 5, 5], "feature_std": 0.8, "diversity_mean": 0.6}
@@ -194,17 +195,17 @@ def test_a_cluster_that_is_empty_by_construction(monkeypatch: pytest.MonkeyPatch
     """Before each look two prototypes lie on images, and the third on the far side; no step follows the last look."""
     from torch.nn.functional import normalize
 
-    from concurl.training.trainer import Trainer
+    from concurl.training.monitor import Monitor
 
-    plain = Trainer._look
+    plain = Monitor.look
 
-    def look(self: Trainer, row: dict[str, Any]) -> None:
-        online, _ = self.monitor.embeddings(self.model, np.arange(self.n_images))
+    def look(self: Monitor, model: Model, clustering: bool) -> dict[str, Any]:
+        online, _ = self.embeddings(model, np.arange(len(self.images)))
         z = normalize(online.z, dim=1)
-        self.model.prototypes.data.copy_(torch.stack([z[0], -normalize(z.mean(0), dim=0), z[1]]))
-        plain(self, row)
+        model.prototypes.data.copy_(torch.stack([z[0], -normalize(z.mean(0), dim=0), z[1]]))
+        return plain(self, model, clustering)
 
-    monkeypatch.setattr(Trainer, "_look", look)
+    monkeypatch.setattr(Monitor, "look", look)
     photos(Path("photos"))
     assert fit("photos", "-k", "3") == 0
     last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])

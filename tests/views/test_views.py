@@ -60,9 +60,8 @@ def test_every_second_view_is_solarised_and_blurred_less_often():
 
 
 def test_sobel_has_two_channels():
-    made = views(sobel=True)
-    x1, x2 = made(images(), torch.arange(8), STEP)
-    assert (made.channels, views().channels) == (2, 3)
+    x1, x2 = views(sobel=True)(images(), torch.arange(8), STEP)
+    assert (Config(sobel=True).channels, Config().channels) == (2, 3)
     assert x1.shape == x2.shape == (8, 2, 32, 32)
     assert evaluation_view(images(), 32, sobel=True).shape == (8, 2, 32, 32)
     plain = views()(images(), torch.arange(8), STEP)

@@ -1,7 +1,7 @@
-"""From a trained model to labels and confidences: a function of one image, never of its batch.
+"""From a trained model to labels and confidences, which depend on the image alone and never on its batch.
 
-The paper labels by argmax of q, which balances a batch; an image alone, or in another batch, would get another
-label. Here the balance is struck once, over the whole training set, and its K log-scalings u stay with the model:
+The paper labels by the argmax of q, which is balanced over a batch: alone, or in another batch, an image would get another
+label. Here the balance is found once, over the whole training set, and its K log-scalings u are kept with the model:
 label = argmax_k(<z, c_k> / epsilon + u_k).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from concurl.clustering.filled import Filled
 from concurl.config import Config
 from concurl.network.embed import embed
 from concurl.network.model import Model
@@ -27,9 +27,9 @@ from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.sinkhorn import streaming_scalings
 
 Floats = NDArray[np.float32]
-UNSURE = 0.5  # below this share of agreeing members an image's status is "unsure"
-FETCH = 32  # chunks whose embeddings are fetched from the device at once
-NUMBERS_CPU, NUMBERS_GPU = 2**21, 2**24  # of the members, held at once
+UNSURE = 0.5  # an image is "unsure" if a smaller share of the members agrees with its label
+FETCH = 32  # chunks of embeddings that are fetched from the device at once
+NUMBERS_CPU, NUMBERS_GPU = 2**21, 2**24  # how many of the members' projections or scores are held at once
 BRANCHES = ("y_theta", "v_theta", "w_theta", "z", "y_xi", "v_xi")
 
 
@@ -42,13 +42,14 @@ class Assignment:
     p_labels: NDArray[np.int64]  # (N,) argmax of p, without any balancing
     vote: Floats  # (N, K) the soft vote: mean of the members' p~
     agreement: Floats  # (N,) share of the M members whose own argmax is the label
-    member_votes: Floats  # (K, K): share of the votes for cluster j among images labelled i
-    outlier: Floats  # (N,) distance to the nearest prototype: 1 - cos, halved, so 0 to 1
-    embeddings: Floats  # (N, dim) unit embeddings, z unless BYOL alone was trained
-    branches: dict[str, Floats]  # what else was asked for, of BRANCHES
+    member_votes: Floats  # (K, K): of the members' votes on images labelled i, the share for cluster j
+    outlier: Floats  # (N,) (1 - cos) / 2 to the nearest prototype, from 0 to 1
+    embeddings: Floats  # (N, dim) unit embeddings: z, or v_xi where only BYOL was trained
+    branches: dict[str, Floats]  # further embeddings, by their names in BRANCHES
 
     @property
     def vote_labels(self) -> NDArray[np.int64]:
+        """The ensemble's first choice."""
         labels: NDArray[np.int64] = self.vote.argmax(1)
         return labels
 
@@ -65,20 +66,20 @@ class Assignment:
 
 
 def unfinished(config: Config, model: Model, A: Tensor, autocast: torch.dtype | None) -> TrainedModel:
-    """A model that embeds, and does not label yet."""
+    """A model that can embed images, but not label them yet."""
     space: Literal["z", "v_xi"] = "z" if config.clusters else "v_xi"
     return TrainedModel(config, model, space, model.prototypes.detach(), A, torch.zeros(config.n_clusters), autocast)
 
 
 def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
-    """Close a training: strike the balance over all images it saw (or run k-means, for BYOL alone).
+    """The model that labels: balanced over all images that it was trained on, whose unit embeddings are x (N, dim).
 
-    x: their unit embeddings (N, dim).
+    For BYOL alone there is nothing to balance: the centres are found by k-means.
     """
     config, model, A, K = draft.config, draft.model, draft.A, draft.config.n_clusters
     if draft.space == "z":
         centres = normalize(model.prototypes.detach().cpu(), dim=1)
-        # Scores are made anew in every pass: kept, they would take 8 K bytes an image. Small parts stay in the caches.
+        # The scores are computed again in each pass: to keep them would take 8 K bytes per image. Small parts fit the caches.
         u = streaming_scalings(
             lambda: (part.double() @ centres.double().t() for part in torch.split(x, 2**12)),
             config.epsilon,
@@ -87,14 +88,14 @@ def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
     else:
         centres = spherical_kmeans(x.to(model.prototypes.device), K, seed=config.seed)[0].cpu()
         u = torch.zeros(K)
-        if x.shape[1] != config.embedding_dim:  # the members see v_xi, which may have another dimension than z
+        if x.shape[1] != config.embedding_dim:  # the members project v_xi, which may differ from z in dimension
             dim = min(config.projection_dim, x.shape[1])
             A = draw_transforms(config.transforms, config.n_transforms, x.shape[1], dim, config.seed)
     return dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
 
 
 def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:
-    """Label images with a finished model. `branches` names embeddings to return as well."""
+    """Label images (N, 3, H, W) with a finished model; `branches` names further embeddings to return."""
     x, kept = embeddings(trained, images, branches=branches)
     return assign_embeddings(trained, x, kept)
 
@@ -103,56 +104,42 @@ def embeddings(
     trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
-    owner = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
-    waiting: dict[str, list[Tensor]] = {name: [] for name in owner}  # on the device
-    fetched = Filled(len(images))
-
-    def fetch() -> None:
-        if not waiting[trained.space]:
-            return
-        found = {name: torch.cat(parts) for name, parts in waiting.items()}
-        fetched.add(unit=normalize(found[trained.space], dim=1), **{name: found[name] for name in branches})
-        for parts in waiting.values():
-            parts.clear()
-
-    for count, outputs in enumerate(
-        embed(
-            trained.model,
-            images,
-            image_size=trained.image_size,
-            sobel=trained.config.sobel,
-            autocast=trained.autocast,
-            branches=set(owner.values()),  # a label needs one of the two
-        ),
-        start=1,
-    ):
-        for name, parts in waiting.items():
-            parts.append(getattr(outputs[owner[name]], name[0]))
-        if count % FETCH == 0:  # each time the device stands still
-            fetch()
-    fetch()
     if not len(images):
         return torch.zeros(0, trained.centres.shape[1]), {}
-    return fetched.columns["unit"], {name: fetched.columns[name].numpy() for name in branches}
+    branch = {name: "target" if name.endswith("_xi") else "online" for name in {trained.space, *branches}}
+    outputs = embed(
+        trained.model,
+        images,
+        image_size=trained.image_size,
+        sobel=trained.config.sobel,
+        autocast=trained.autocast,
+        branches=set(branch.values()),  # a label needs only one of the two
+    )
+    chunks = ({name: getattr(output[branch[name]], name[0]) for name in branch} for output in outputs)
+    fetched = _Columns(len(images))
+    while some := list(islice(chunks, FETCH)):  # the device stands still for each fetch
+        found = {name: torch.cat([chunk[name] for chunk in some]) for name in branch}
+        fetched.add(unit=normalize(found[trained.space], dim=1), **{name: found[name] for name in branches})
+    return fetched.filled["unit"], {name: fetched.filled[name].numpy() for name in branches}
 
 
 @torch.no_grad()
 def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floats] | None = None) -> Assignment:
     """Labels and confidences from unit embeddings (N, dim)."""
     c, K = trained.config, trained.config.n_clusters
-    device = trained.model.prototypes.device  # a hundred members are work for a GPU where there is one
+    device = trained.model.prototypes.device  # a hundred members are work for a GPU, if there is one
     C, A, u = (t.detach().to(device) for t in (trained.centres, trained.A, trained.scalings))
-    found = Filled(len(x))
+    found = _Columns(len(x))
     member_votes = torch.zeros(K, K, dtype=torch.float64, device=device)
-    numbers = len(A) * max(K, A.shape[1])  # of one image: its projections or its scores, by all members
+    numbers = len(A) * max(K, A.shape[1])  # of one image: the larger of all members' projections and scores
     most = NUMBERS_GPU if device.type == "cuda" else NUMBERS_CPU
     for part in torch.split(x, max(1, most // numbers)):
         part = part.to(device)
-        scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie hangs on the batch's shape
+        scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie depends on the batch's shape
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
         labels = q.argmax(1)
         members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)
-        ballots = members.argmax(2) + K * torch.arange(len(part), device=device)  # (M, n): each image has K places
+        ballots = members.argmax(2) + K * torch.arange(len(part), device=device)  # (M, n): K places per image
         votes = torch.bincount(ballots.flatten(), minlength=len(part) * K).view(-1, K) / len(members)
         member_votes.index_add_(0, labels, votes.double())
         agreement = votes.gather(1, labels[:, None])[:, 0]
@@ -167,8 +154,29 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         )
     shares = member_votes / member_votes.sum(1, keepdim=True).clamp_min(1e-12)
     return Assignment(
-        **{name: column.numpy() for name, column in found.columns.items()},
+        **{name: column.numpy() for name, column in found.filled.items()},
         member_votes=shares.float().cpu().numpy(),
         embeddings=x.numpy(),
         branches=branches or {},
     )
+
+
+class _Columns:
+    """A table of N rows that come part by part. Each column is allocated once, on the CPU, and then filled.
+
+    To join the parts at the end would need the memory twice.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.filled: dict[str, Tensor] = {}
+        self._next = 0
+
+    def add(self, **parts: Tensor) -> None:
+        """The next rows of every column, from any device."""
+        end = self._next + len(next(iter(parts.values())))
+        for name, part in parts.items():
+            if name not in self.filled:
+                self.filled[name] = torch.empty((self.rows, *part.shape[1:]), dtype=part.dtype)
+            self.filled[name][self._next : end].copy_(part)
+        self._next = end

@@ -14,21 +14,20 @@ import torch
 from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
-from concurl.clustering.metrics import scores
+from concurl.clustering.metrics import Labels, scores
 from concurl.errors import UserError
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
 
 log = logging.getLogger("concurl")
 
-Labels = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
 
 
 def partitions(
     assignment: Assignment, n_clusters: int, *, clustered: bool, device: torch.device | None = None
 ) -> dict[str, Labels]:
-    """Every partition a run offers: its own first, then by p, by the soft vote, and k-means on each branch that was kept.
+    """Every partition of the images that a run offers: its own, by p, by the soft vote, and by k-means on each branch kept.
 
     `clustered` is False for BYOL alone: its prototypes were never trained, and its own partition is k-means on v_xi.
     """
@@ -51,7 +50,7 @@ def evaluate(found: dict[str, Labels], labels: Labels) -> Scores:
 
 
 def judge_of(labels: Labels | None) -> Judge | None:
-    """What the training's monitor may ask about clusters without ever seeing a label."""
+    """What lets the monitor of a training score clusters without seeing a label; None if there are no labels."""
     if labels is None or not (labels >= 0).any():
         return None
 
@@ -74,34 +73,11 @@ def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> 
 def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     """Labels for `names` from a csv with the columns path and label (-1: none), and the class names, sorted.
 
-    Some labels are enough: nobody looks through 2,000 pictures by hand to learn how good the clusters are.
+    Some labels are enough: nobody labels 2,000 pictures by hand to learn how good the clusters are.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            text = file.read()
-        head = text.partition("\n")[0]
-        # spreadsheets of half the world write semicolons
-        delimiter = ";" if ";" in head and "," not in head else ","
-        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-        rows, columns = list(table), table.fieldnames or ()
-    except (OSError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot be read as a csv ({why})") from None
-    if not rows or not {"path", "label"} <= set(columns):
-        found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
-        raise UserError(
-            f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
-        )
-    # A Mac's disk and its spreadsheet may write one umlaut in two ways.
+    given = _labels_in(path)
+    # A Mac's disk and its spreadsheet may write the same umlaut in two ways.
     names = [unicodedata.normalize("NFC", name) for name in names]
-    given: dict[str, str] = {}
-    for row in rows:
-        name = unicodedata.normalize("NFC", row["path"] or "")
-        if row["label"] and given.setdefault(name, row["label"]) != row["label"]:
-            both = f"{given[name]!r} and {row['label']!r}"
-            raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
-    if not given:
-        raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
         first, ours = next(iter(given)), next(iter(names), "")
@@ -116,8 +92,41 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     return labels, classes
 
 
+def _labels_in(path: Path) -> dict[str, str]:
+    """path -> label, as the csv says, with paths in Unicode's composed form."""
+    given: dict[str, str] = {}
+    for row in _labelled_rows(path):
+        name = unicodedata.normalize("NFC", row["path"] or "")
+        if row["label"] and given.setdefault(name, row["label"]) != row["label"]:
+            both = f"{given[name]!r} and {row['label']!r}"
+            raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
+    if not given:
+        raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
+    return given
+
+
+def _labelled_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            text = file.read()
+        head = text.partition("\n")[0]
+        # in half of the world spreadsheets write semicolons
+        delimiter = ";" if ";" in head and "," not in head else ","
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        rows, columns = list(table), table.fieldnames or ()
+    except (OSError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read as a csv ({why})") from None
+    if not rows or not {"path", "label"} <= set(columns):
+        found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
+        raise UserError(
+            f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
+        )
+    return rows
+
+
 def pixel_baseline(images: NDArray[np.uint8], labels: Labels, n_clusters: int) -> dict[str, float]:
-    """k-means on the raw pixels: what clustering gives without any learning."""
+    """The scores of k-means on raw pixels: clustering without any learning."""
     from sklearn.cluster import KMeans
 
     pixels = images.reshape(len(images), -1) / np.float32(255)

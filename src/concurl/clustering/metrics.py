@@ -9,7 +9,7 @@ Labels = NDArray[np.int64]
 
 
 def contingency(truth: ArrayLike, clusters: ArrayLike) -> NDArray[np.int64]:
-    """How many images of each class (rows) lie in each cluster (columns), over the values that occur."""
+    """How many images of each class (rows) are in each cluster (columns); only values that occur have a row or column."""
     t, c = np.asarray(truth), np.asarray(clusters)
     if t.ndim != 1 or t.shape != c.shape or not len(t):
         raise ValueError(
@@ -23,30 +23,30 @@ def contingency(truth: ArrayLike, clusters: ArrayLike) -> NDArray[np.int64]:
 
 
 def accuracy(truth: ArrayLike, clusters: ArrayLike) -> float:
-    """ACC: share of images in the right cluster under the best one-to-one matching of clusters to classes.
+    """ACC: the share of images in the right cluster under the best one-to-one matching of clusters to classes.
 
-    With more clusters than classes (or fewer) the rest stay unmatched and their images count as wrong.
+    If there are more clusters than classes, or fewer, the rest stay unmatched, and their images count as wrong.
     """
     table = contingency(truth, clusters)
     return float(table[_best_pairs(table)].sum() / table.sum())
 
 
 def chance(truth: Labels, clusters: ArrayLike) -> float:
-    """The ACC that the same clusters get from the same labels, shuffled: with few labels far more than one would think."""
+    """The ACC of the same clusters with the labels shuffled: if there are few labels, more than one would think."""
     rng = np.random.default_rng(0)
     return float(np.mean([accuracy(rng.permutation(truth), clusters) for _ in range(5)]))
 
 
 def match_clusters(truth: Labels, clusters: Labels) -> dict[int, int]:
-    """cluster -> class under the matching that ACC uses; clusters left over are absent."""
+    """cluster -> class under the matching that ACC uses; unmatched clusters are absent."""
     rows, columns = _best_pairs(contingency(truth, clusters))
     classes, names = np.unique(truth), np.unique(clusters)
     return {int(names[column]): int(classes[row]) for row, column in zip(rows, columns, strict=True)}
 
 
-def _best_pairs(table: Labels) -> tuple[Labels, Labels]:
-    """(rows, columns) of the matching that counts most images."""
-    from scipy.optimize import linear_sum_assignment  # here, as half a second of imports is for scores alone
+def _best_pairs(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(rows, columns) of the matching that counts the most images."""
+    from scipy.optimize import linear_sum_assignment  # imported here, as it takes half a second
 
     rows, columns = linear_sum_assignment(table, maximize=True)
     return rows, columns
@@ -56,7 +56,7 @@ def nmi(a: ArrayLike, b: ArrayLike) -> float:
     """MI(a, b) / sqrt(H(a) H(b)): the paper's geometric mean (scikit-learn's default is the arithmetic one)."""
     joint = contingency(a, b) / np.asarray(a).size
     row, column = joint.sum(1), joint.sum(0)
-    if min(joint.shape) == 1:  # at least one side is a single cluster: equal only if both are
+    if min(joint.shape) == 1:  # a single cluster agrees only with another single one
         return float(joint.shape == (1, 1))
     scale = np.sqrt(_entropy(row) * _entropy(column))
     filled = joint > 0
@@ -65,7 +65,7 @@ def nmi(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def ari(a: ArrayLike, b: ArrayLike) -> float:
-    """Adjusted Rand index: pairs on which a and b agree, corrected for chance."""
+    """Adjusted Rand index: the share of pairs on which a and b agree, corrected for chance."""
     table = contingency(a, b)
 
     def pairs(counts: NDArray[np.int64]) -> int:
@@ -79,7 +79,7 @@ def ari(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def scores(truth: ArrayLike, clusters: ArrayLike) -> dict[str, float]:
-    """All three, by the paper's names."""
+    """ACC, NMI and ARI, by the paper's names."""
     return {"acc": accuracy(truth, clusters), "nmi": nmi(truth, clusters), "ari": ari(truth, clusters)}
 
 

@@ -1,4 +1,4 @@
-"""How many clusters? Groups that are there come out again when other images are looked at; groups that are not, do not."""
+"""How many clusters? Real groups are found again when one looks at other images; others are not."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from concurl.objective.kmeans import spherical_kmeans
 
 HALVES = 10
 RESTARTS = 20
-CLOSE = 0.02  # stabilities that lie no further apart are taken for equal
-NEARLY = 0.9  # of the highest stability: what a top must have
+CLOSE = 0.02  # stabilities that differ by no more count as equal
+NEARLY = 0.9  # of the highest stability: what a peak must reach
 
 
 def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[tuple[int, float]]:
-    """(K, stability) for each K of `counts`: x (N, dim) clustered by cosine on random halves, which label all of x.
+    """(K, stability) for each K of `counts`: unit vectors x (N, dim) are clustered on random halves, and each labels all x.
 
-    The stability is the mean ARI over the pairs of halves: 1 where all find the same groups, 0 where they share no more
-    than chance. The halves are the same for every K.
+    The stability is the mean ARI over all pairs of halves: 1 if they find the same groups, 0 if they agree no more than by
+    chance. The halves are the same for every K.
     """
     generator = torch.Generator().manual_seed(seed)
     halves = [torch.randperm(len(x), generator=generator)[: len(x) // 2].to(x.device) for _ in range(HALVES)]
@@ -37,14 +37,15 @@ def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[
 def standing_out(found: dict[int, float]) -> list[int]:
     """The K whose groups stand out from those of K - 1 and K + 1, from coarse to fine.
 
-    Few groups are nearly always stable (animals and vehicles), so the best of all says little: each top counts that is
-    nearly as high. Of equals the largest K: two groups of one kind are easily joined, a mixed one is not easily parted.
+    A few coarse groups (animals and vehicles) are nearly always stable, so the highest stability says little: every peak
+    counts that is nearly as high. Of equals take the largest K: two groups of one kind are easy to join, but a mixed group
+    is hard to divide.
     """
     least = NEARLY * max(found.values())
-    tops = set()
+    peaks = set()
     for k, stability in found.items():
         if stability >= max(least, found.get(k - 1, 0.0), found.get(k + 1, 0.0)):
             while k + 1 in found and found[k + 1] >= stability - CLOSE:
                 k += 1
-            tops.add(k)
-    return sorted(tops)
+            peaks.add(k)
+    return sorted(peaks)

@@ -22,6 +22,7 @@ from concurl.errors import UserError, call
 log = logging.getLogger("concurl")
 
 UNSURE_FOLDER = "unsure"
+WAYS = ("symlink", "hardlink", "copy")
 
 
 def export_folders(
@@ -29,20 +30,15 @@ def export_folders(
 ) -> dict[str, int]:
     """Fill `output` with links to (or copies of) the run's images; returns folder -> number of images.
 
-    root: what the images' paths are relative to, where it is no longer the folder that run.json names.
+    root: the folder that the images' paths are relative to, if it is no longer the one in run.json.
     """
-    ways: dict[str, Callable[[Path, Path], object]] = {
-        "symlink": os.symlink,
-        "hardlink": os.link,
-        "copy": shutil.copyfile,
-    }
-    if how not in ways:
+    if how not in WAYS:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
     facts = _facts(run)
     root = root or _root(run, facts)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
-    listed = str(facts.get("source")).lower().endswith(LIST_SUFFIXES)  # beside a list there is room
+    listed = str(facts.get("source")).lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
     if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
@@ -54,20 +50,25 @@ def export_folders(
     counts: Counter[str] = Counter()
     for row, file in found:
         folder = UNSURE_FOLDER if row["status"] == "unsure" else folders[row["cluster"]]
-        # the whole path: two folders may hold a file of the same name
-        target = output / folder / os.path.relpath(file, top)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            ways[how](file.resolve(), target)
-        except OSError as error:
-            if error.errno in FULL:
-                target.unlink(missing_ok=True)  # half a picture
-                raise disk_full(target, file.stat().st_size) from error
-            _remove_empty(target.parent, output)  # the next try is to find it empty
-            other = "another folder with -o" if how == "copy" else "--folders copy"
-            raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
+        # with its folders, as two of them may hold files of the same name
+        _put(file, output / folder / os.path.relpath(file, top), output, how)
         counts[folder] += 1
     return dict(counts)
+
+
+def _put(file: Path, target: Path, output: Path, how: str) -> None:
+    ways: dict[str, Callable[[Path, Path], object]]
+    ways = {"symlink": os.symlink, "hardlink": os.link, "copy": shutil.copyfile}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        ways[how](file.resolve(), target)
+    except OSError as error:
+        if error.errno in FULL:
+            target.unlink(missing_ok=True)  # half a picture
+            raise disk_full(target, file.stat().st_size) from error
+        _remove_empty(target.parent, output)  # so that the next try finds an empty folder
+        other = "another folder with -o" if how == "copy" else "--folders copy"
+        raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
 
 
 def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
@@ -93,7 +94,7 @@ def _remove_empty(folder: Path, top: Path) -> None:
 
 
 def _folder(cluster: int, named: dict[int, str]) -> str:
-    """Clusters that were given one name are one kind to the user, and share the folder of the first."""
+    """The folder of a cluster. Clusters with the same name share the folder of the first."""
     given = named.get(cluster, "")
     first = min((other for other, name in named.items() if name == given), default=cluster) if given else cluster
     name = re.sub(r"[^\w .-]", "_", given).strip(" .")[:80]
@@ -101,7 +102,7 @@ def _folder(cluster: int, named: dict[int, str]) -> str:
 
 
 def _top(root: Path, files: list[Path]) -> Path:
-    """What paths in the output start from, so that none leaves it: a list may name files anywhere."""
+    """The folder that paths in the output are relative to, so that none leaves it: a list may name files anywhere."""
     shared = Path(os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files]))
     return root if shared.is_relative_to(root) else shared
 

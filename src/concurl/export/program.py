@@ -31,7 +31,7 @@ class Labeller(nn.Module):
         head = branch.cluster_head if trained.space == "z" else branch.projector
         self.encoder, self.head = copy.deepcopy(branch.encoder), copy.deepcopy(head)
         self.requires_grad_(False)
-        for tensor in (*self.parameters(), *self.buffers()):  # torch.export warns of weights with channels last
+        for tensor in (*self.parameters(), *self.buffers()):  # torch.export warns about weights in channels-last layout
             tensor.data = tensor.data.contiguous()
         self.image_size, self.sobel, self.epsilon = trained.image_size, trained.config.sobel, trained.config.epsilon
         self.register_buffer("centres", trained.centres.double())
@@ -44,7 +44,7 @@ class Labeller(nn.Module):
 
 
 def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Path, n_check: int = 256) -> int:
-    """Write the program, after it gave the model's own labels for some of the images; returns how many."""
+    """Write the program once it has given the model's own labels for some of the images; returns how many."""
     some = np.array(images[:n_check])
     labeller = Labeller(trained).eval()
     batch = torch.export.Dim("batch", min=1, max=65_536)

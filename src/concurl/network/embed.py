@@ -1,7 +1,7 @@
-"""The evaluation pass: images in, embeddings of both branches out, one image never touching another.
+"""The evaluation pass: images in, embeddings of both branches out, each image independent of the others.
 
-Every forward pass has the same shape (the last one is padded), so an image's numbers do not depend on how many
-others came with it: kernels, and with them roundings, change with the batch's shape.
+Kernels, and with them the rounding, change with the shape of a batch. Therefore every forward pass has the same shape (the
+last one is padded), and the numbers of an image do not depend on how many others come with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def embed(
     autocast: torch.dtype | None = None,
     branches: Collection[str] = ("online", "target"),
 ) -> Iterator[dict[str, Embeddings]]:
-    """The branches' embeddings in float32, in parts of at most one chunk, in the images' order."""
+    """The embeddings of the branches in float32, chunk by chunk, in the order of the images."""
     device = model.prototypes.device
     chunk = CHUNK_GPU if device.type == "cuda" else CHUNK_CPU
     training = model.training
@@ -50,7 +50,7 @@ def embed(
 
 
 def _parts(images: NDArray[np.uint8] | Tensor, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Consecutive parts on the device; the next one is read (and pinned, for a GPU) while this one is computed."""
+    """Consecutive parts, on the device; the next one is read (and pinned, for a GPU) while this one is computed."""
 
     def read(start: int) -> Tensor:
         part = images[start : start + size]

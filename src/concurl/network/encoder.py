@@ -1,6 +1,6 @@
 """f: ResNet-18/34/50 (He et al. 2016), with a stem for large and one for small images.
 
-Any module with `.num_features` that maps (B, channels, S, S) to (B, num_features) may stand in its place (timm's contract).
+Any module with `.num_features` that maps (B, channels, S, S) to (B, num_features) may take its place (timm's contract).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stages of residual blocks, each after the first halving the resolution, then the mean over pixels."""
+    """Stages of residual blocks, all but the first of which halve the resolution, then the mean over pixels."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ResNet(nn.Module):
 
 def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: int = 3) -> ResNet:
     """The encoder called `name`; in_channels is 2 after a Sobel filter."""
-    if name in ("tiny", "light"):  # not the paper's: what a CPU can train in minutes
+    if name in ("tiny", "light"):  # not in the paper: small enough for a CPU
         depths = (1, 1) if name == "tiny" else (1, 1, 1, 1)
         return ResNet(BasicBlock, depths, stem=stem, in_channels=in_channels, width=32)
     block: type[BasicBlock] | type[Bottleneck] = Bottleneck if name == "resnet50" else BasicBlock
@@ -99,7 +99,7 @@ def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: in
 
 
 def check_encoder(encoder: nn.Module, size: int, channels: int) -> None:
-    """Let an encoder from outside look at two images: what it cannot take, or gives wrongly, is said before any training."""
+    """Try a user's encoder on two images, so that an error in it comes up before training."""
     name, training = type(encoder).__name__, encoder.training
     like = next(encoder.parameters(), torch.empty(0))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):

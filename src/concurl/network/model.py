@@ -8,6 +8,7 @@ x -> f_xi -> y -> g_xi -> v                              BYOL, target: an expone
 from __future__ import annotations
 
 import copy
+import threading
 from typing import NamedTuple
 
 import torch
@@ -17,9 +18,11 @@ from torch.nn.functional import normalize
 from concurl.config import Config
 from concurl.network.encoder import build_encoder
 
+_SEEDING = threading.Lock()  # all threads draw weights from torch's one generator
+
 
 class Embeddings(NamedTuple):
-    """One branch's outputs for a batch; w only online."""
+    """The outputs of a branch for a batch; only the online branch has w."""
 
     y: Tensor  # (B, num_features)
     v: Tensor  # (B, projector_dim)
@@ -44,13 +47,13 @@ class Branch(nn.Module):
 
 
 class Model(nn.Module):
-    """All that is trained, and its target."""
+    """The online branch, its predictor and the prototypes, which are trained, and the target, which follows them."""
 
     def __init__(self, config: Config, encoder: nn.Module | None = None) -> None:
         super().__init__()
         if encoder is None:
             assert config.encoder is not None and config.stem is not None, "settle the config first"
-            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=2 if config.sobel else 3)
+            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=config.channels)
         self.online = Branch(encoder, config)
         assert config.projector_hidden is not None
         self.predictor = mlp(config.projector_dim, config.projector_hidden, config.projector_dim)
@@ -58,7 +61,7 @@ class Model(nn.Module):
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         for module in self.target.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.momentum = 0.0  # its running statistics come from `update_target` alone
+                module.momentum = 0.0  # only `update_target` changes its running statistics
 
     def forward(self, x: Tensor) -> Embeddings:
         """The online branch with its prediction w."""
@@ -74,15 +77,22 @@ class Model(nn.Module):
         """
         xi = [*self.target.parameters(), *_float_buffers(self.target)]
         theta = [*self.online.parameters(), *_float_buffers(self.online)]
-        # Three foreach calls and not one lerp: lerp would fetch tau_b to the host, in the middle of a step.
+        # Three foreach calls, because a lerp would fetch tau_b to the host in the middle of a step.
         move = torch._foreach_sub(theta, xi)
         torch._foreach_mul_(move, 1 - tau_b)
         torch._foreach_add_(xi, move)
 
 
+def seeded_model(config: Config, encoder: nn.Module | None = None) -> Model:
+    """A Model with weights drawn from the config's seed, whatever the caller drew before."""
+    with _SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return Model(config, encoder)
+
+
 def mlp(d_in: int, d_hidden: int, d_out: int) -> nn.Sequential:
     """Linear, batch norm, ReLU, linear: the form of g_theta, h_theta and g."""
-    # The first layer needs no bias: batch norm takes every constant away again.
+    # The first layer needs no bias: batch norm would remove it.
     return nn.Sequential(
         nn.Linear(d_in, d_hidden, bias=False),
         nn.BatchNorm1d(d_hidden),

@@ -6,9 +6,9 @@ import torch
 
 
 def precision(dtype: torch.dtype | None, device: torch.device) -> torch.autocast:
-    """A pass within it computes in `dtype` by autocast; None: in float32.
+    """Within this context networks compute in `dtype`, by autocast, or in float32 if it is None.
 
-    Autocast would keep the weights it has cast until the outermost autocast ends. Around a whole training there may be one (a
-    caller's, or the estimator's own): no step would then see what the last one has learned. So each pass casts them anew.
+    Autocast caches the weights it has cast until the outermost autocast ends, and there may be one around the whole training
+    (the caller's, or the estimator's). A step would then not see what the last one has learned: hence no cache.
     """
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=False)

@@ -1,4 +1,4 @@
-"""A finished model: what is needed to label images, as safetensors and json. No pickle is read or written."""
+"""A finished model: all that is needed to label images, as safetensors and json. No pickle is read or written."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FILES = frozenset({"model.json", "model.safetensors"})
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Model, centres, transformations and log-scalings, with the settled config they were made under.
+    """Model, centres, transformations and log-scalings, with the settled config of their training.
 
     label = argmax_k(<e, c_k> / epsilon + u_k), where e is the unit embedding in `space`.
     """
 
     config: Config
     model: Model
-    space: Literal["z", "v_xi"]  # v_xi for BYOL alone, whose clusters are k-means' and not prototypes
+    space: Literal["z", "v_xi"]  # v_xi for BYOL alone, which has no trained prototypes
     centres: Tensor  # (K, dim), unit length
     A: Tensor  # (M, projection_dim, dim) or (M, dim)
     scalings: Tensor  # (K,): u, see objective.sinkhorn
@@ -45,12 +45,12 @@ class TrainedModel:
         return self.config.image_size
 
     def save(self, folder: Path) -> None:
-        """Write model.json and model.safetensors; a model is replaced only once the new one is whole.
+        """Write model.json and model.safetensors; an older model is replaced only once the new one is complete.
 
         A folder that holds anything else is refused, and left as it is.
         """
         place = folder.resolve()
-        if Path.cwd().is_relative_to(place):  # its folder is replaced as a whole, and nobody can stand in it then
+        if Path.cwd().is_relative_to(place):  # it would be replaced under our feet
             raise UserError(f"{folder}: the current folder is in use; name one inside it, such as {folder / 'model'}")
         aside = place.with_name(place.name + ".part")
         _check_ours(place, folder)
@@ -79,20 +79,20 @@ class TrainedModel:
             raise
 
     def digest(self) -> str:
-        """The hash of all that decides a label."""
+        """A hash of everything that a label depends on."""
         return hashlib.sha256(self._weights() + self.config.to_json().encode()).hexdigest()
 
     def _weights(self) -> bytes:
         tensors = {f"model.{name}": t for name, t in self.model.state_dict().items()}
         tensors |= {name: getattr(self, name) for name in ("centres", "A", "scalings")}
-        # Copies, as an encoder from outside may use a weight in two places: safetensors refuses to write that.
+        # Copies, because safetensors refuses a weight that a user's encoder shares between two places.
         return save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
 
     @classmethod
     def load(
         cls, folder: Path, *, device: torch.device | None = None, encoder: nn.Module | None = None
     ) -> TrainedModel:
-        """Read a model folder, or refuse it in one line. An encoder from outside must be given again."""
+        """Read a model folder, or refuse it in one line. A user's own encoder must be given again."""
         about = _read_about(folder)
         try:
             config, space = Config.from_dict(about["config"]), about["space"]
@@ -100,14 +100,14 @@ class TrainedModel:
                 raise ValueError(f"unknown space {space!r}")
             if config.image_size is None:
                 raise ValueError("its image_size is open")
-            with torch.device("meta"):  # shapes without memory: the json may ask for any amount of it
+            with torch.device("meta"):  # no memory yet: a wrong json may ask for any amount
                 model = Model(config, encoder)
             weights = (folder / "model.safetensors").read_bytes()
             if hashlib.sha256(weights).hexdigest() != about["sha256"]:
                 raise ValueError("model.safetensors does not match the hash in model.json")
             tensors = load(weights)
             centres, A, u = (tensors.pop(name) for name in ("centres", "A", "scalings"))
-            _check_reading(config, space, centres, A, u)
+            _check_readout(config, space, centres, A, u)
             _check_weights(model.state_dict(), tensors)
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()}, assign=True)
         except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
@@ -121,7 +121,7 @@ class TrainedModel:
 
 
 def _check_ours(place: Path, named: Path) -> None:
-    """Refuse to write where something lies that is not a model's."""
+    """Refuse to write where there are files that do not belong to a model."""
     try:
         others = sorted(path.name for path in place.iterdir() if path.name not in FILES)
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _check_ours(place: Path, named: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """A model's folder. What came into it since it was looked at makes this fail, and stays."""
+    """Remove a model's folder. If a file has been added since the check, this fails, and the file stays."""
     if folder.is_dir():
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def _remove(folder: Path) -> None:
 
 
 def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """A loaded tensor takes its place as it is, so it must be of the right kind, and every place must be taken."""
+    """Loaded tensors are used as they are, so none may be missing, and each must have the right type and shape."""
     if found.keys() != {f"model.{name}" for name in wanted}:
         raise ValueError(
             "its weights are those of another network; an encoder of your own is given to ConCURL.load(..., encoder=...)"
@@ -154,8 +154,8 @@ def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
         _check_finite(name, tensor)
 
 
-def _check_reading(config: Config, space: str, centres: Tensor, A: Tensor, u: Tensor) -> None:
-    """Centres, transformations and scalings fit the config, and each other."""
+def _check_readout(config: Config, space: str, centres: Tensor, A: Tensor, u: Tensor) -> None:
+    """Centres, transformations and scalings must fit the config and each other."""
     K, dim = config.n_clusters, config.embedding_dim if space == "z" else config.projector_dim
     wanted = {"centres": (K, dim), "scalings": (K,)}
     for name, tensor in (("centres", centres), ("scalings", u), ("A", A)):

@@ -1,4 +1,4 @@
-"""The ensemble: M fixed random transformations A, and the soft assignments p~ they give (section II-C)."""
+"""The ensemble: M fixed random transformations A, and the soft assignments p~ of its members (section II-C)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch.nn.functional import normalize
 def draw_transforms(
     kind: Literal["projection", "diagonal"], n_transforms: int, embedding_dim: int, projection_dim: int, seed: int
 ) -> Tensor:
-    """The M transformations, drawn once: (M, projection_dim, dim) with orthonormal rows, or (M, dim) diagonals."""
+    """The M transformations: projections (M, projection_dim, dim) with orthonormal rows, or diagonals (M, dim)."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "diagonal":
-        # NOTE: the paper says "randomly generated diagonal matrix"; uniform on [0, 1] after its source, CACTUs.
+        # NOTE: the paper only says "randomly generated diagonal matrix". Uniform on [0, 1] is from CACTUs, which it cites.
         return torch.rand(n_transforms, embedding_dim, generator=generator)
     gauss = torch.randn(n_transforms, embedding_dim, projection_dim, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(gauss)  # q: (M, dim, projection_dim), orthonormal columns
-    q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)  # uniform over all such frames
+    q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)  # qr fixes the signs: without this, not uniform
     rows: Tensor = q.transpose(1, 2).float().contiguous()
     return rows
 
 
 def transform(A: Tensor, x: Tensor) -> Tensor:
-    """A x for every member: (n, dim) -> (M, n, projection_dim), or (M, n, dim) for diagonals."""
+    """A x for all members: (n, dim) -> (M, n, projection_dim), or (M, n, dim) for diagonals."""
     if A.dim() == 2:
         return A.unsqueeze(1) * x
     m, d_out, d = A.shape
@@ -35,20 +35,20 @@ def transform(A: Tensor, x: Tensor) -> Tensor:
 
 
 def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
-    """log p of eq. 3: z (..., B, dim), C (..., K, dim) -> (..., B, K)."""
+    """log p of eq. 3: z (..., B, dim) and C (..., K, dim) give (..., B, K)."""
     scores = normalize(z.float(), dim=-1) @ normalize(C.float(), dim=-1).transpose(-1, -2)
     return torch.log_softmax(scores.float() / tau, dim=-1)
 
 
 def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Tensor:
-    """log p~ of all M members: (M, B, K)."""
+    """log p~ of all members: z (B, dim) and C (K, dim) give (M, B, K)."""
     return log_assignments(transform(A, z), transform(A, C), tau)
 
 
 def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
-    """Mean and deviation of the pairwise NMI of the members (section III-B); votes: (M, N) cluster indices.
+    """Mean and standard deviation of the pairwise NMI of the members (section III-B); votes (M, N) are cluster indices.
 
-    Near 0: a diverse ensemble; 1: full agreement. Memory grows with M N, whatever K is.
+    Near 0 the ensemble is diverse; at 1 all members agree. Memory grows with M N and does not depend on K.
     """
     m = len(votes)
     if m < 2:
@@ -67,12 +67,12 @@ def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
 
 
 def _entropies(labels: Tensor) -> Tensor:
-    """The entropy of each row's labels, (R, N) -> (R,), from the lengths of the runs in the sorted row."""
+    """The entropy of the labels in each row, (R, N) -> (R,), from the lengths of the runs in the sorted row."""
     n = labels.shape[1]
     ordered = labels.sort(dim=1).values
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    places = begins.flatten().nonzero()[:, 0]  # a run never crosses rows: each row begins one
+    places = begins.flatten().nonzero()[:, 0]  # every row begins a new run, so none spans two rows
     lengths = torch.diff(places, append=places.new_tensor([begins.numel()])).double()
     sums = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
     sums.index_add_(0, places // n, torch.xlogy(lengths, lengths))

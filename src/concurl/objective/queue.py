@@ -1,7 +1,7 @@
 """Past embeddings that join a batch when its codes are balanced.
 
-Balancing a random batch mislabels even with perfect features (7% at 256 images and 10 clusters); among some
-4,000 images chance evens out.
+A random batch holds more of some clusters than of others. Balancing it therefore mislabels images even if the features are
+perfect (7% at 256 images and 10 clusters). Among some 4,000 images that hardly matters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class EmbeddingQueue(nn.Module):
-    """A ring of the last `size` unit embeddings of each view; `size` 0 is no queue."""
+    """A ring buffer of the last `size` unit embeddings of each view; a `size` of 0 means no queue."""
 
     entries: Tensor
     position: Tensor
@@ -24,16 +24,16 @@ class EmbeddingQueue(nn.Module):
 
     @torch.no_grad()
     def fill(self, z: Tensor) -> None:
-        """Start with embeddings z (n, dim), repeated as often as needed: an empty ring would distort the codes."""
+        """Fill the ring with embeddings z (n, dim), repeated as often as needed: an empty one would distort the codes."""
         self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
 
     def extended(self, z: Tensor, part: slice = slice(None)) -> Tensor:
-        """z (V, B, dim), each view followed by its queue, or by the `part` of it that falls to this rank."""
+        """z (V, B, dim), each view followed by its queue, or by this rank's `part` of it."""
         return torch.cat([z, self.entries[:, part]], dim=1) if self.size else z
 
     @torch.no_grad()
     def push(self, z: Tensor) -> None:
-        """Replace the oldest entries by z (V, B, dim); on the device, so that a step can be captured as one graph."""
+        """Replace the oldest entries with z (V, B, dim); on the device alone, so that a CUDA graph can capture the step."""
         if not self.size:
             return
         n = min(z.shape[1], self.size)

@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart with its caption, and the numbers the page's script shows under the pointer."""
+    """A drawn chart with its caption, and the numbers that the page's script shows under the pointer."""
 
     key: str
     title: str
@@ -59,29 +59,13 @@ def line_chart(
     frame = _Frame(float(x[0]), float(x[-1]), low, high)
     parts = [frame.axes()]
     if level and low <= level[1] <= high:
-        at = frame.down(level[1])
-        parts.append(
-            Markup('<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
-        )
-        late = not any(
-            np.isfinite(line.y[: len(x) // 2]).any() for line in kept
-        )  # then nothing is in the name's way there
-        parts.append(
-            Markup('<text class="level-name" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                _LEFT if late else WIDTH - _RIGHT, round(at - 5, 1), "start" if late else "end", level[0]
-            )
-        )
+        late = not any(np.isfinite(line.y[: len(x) // 2]).any() for line in kept)  # then there is room at the left
+        parts.append(frame.level(*level, at_left=late))
     pick = _thin(len(x))
-    for line in kept:
-        parts += [frame.curve(x[pick], line, pick)]
+    parts += [frame.curve(x[pick], line, pick) for line in kept]
     svg = _svg(title, _in_words(x, kept, level), parts)
-    return Chart(
-        key,
-        title,
-        note,
-        svg,
-        _data(frame, x[pick], [(line.name, line.colour, line.y[pick]) for line in kept]),
-    )
+    columns = [(line.name, line.colour, line.y[pick]) for line in kept]
+    return Chart(key, title, note, svg, _data(frame, x[pick], columns))
 
 
 def share_chart(
@@ -148,7 +132,19 @@ class _Frame:
         parts.append(Markup('<text class="axis" x="{}" y="{}">epoch</text>').format(_LEFT, HEIGHT - _BOTTOM + 18))
         return Markup("").join(parts)
 
+    def level(self, name: str, y: float, *, at_left: bool) -> Markup:
+        """A dashed line across, with its name at one end."""
+        at = self.down(y)
+        return Markup(
+            '<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+            '<text class="level-name" x="{}" y="{}" text-anchor="{}">{}</text>'
+        ).format(
+            *(_LEFT, WIDTH - _RIGHT, at, at),
+            *(_LEFT if at_left else WIDTH - _RIGHT, round(at - 5, 1), "start" if at_left else "end", name),
+        )
+
     def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:
+        """The line at the epochs x, which are those that `pick` chooses from its own."""
         y = line.y[pick]
         band = Markup("")
         if line.spread is not None:
@@ -200,7 +196,7 @@ def _data(
 
 
 def _in_words(x: Floats, lines: Sequence[Line], level: tuple[str, float] | None) -> str:
-    """What a person who does not see the curve should know of it."""
+    """What someone who cannot see the curve should know about it."""
     words = []
     for line in lines:
         known = np.where(np.isfinite(line.y))[0]
@@ -218,7 +214,7 @@ def _extent(lines: Sequence[Line], level: tuple[str, float] | None) -> tuple[flo
     if level:
         low, high = min(low, level[1]), max(high, level[1])
     pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
-    # beside a level the distance to it is read, and only from 0 on is that a share
+    # if there is a level, readers compare distances to it, which means something only from 0 on
     return (0.0 if low >= 0 and (level or low < 0.5 * high) else low - pad), high + pad
 
 
@@ -227,6 +223,7 @@ def _thin(n: int) -> NDArray[np.int64]:
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
+    """Some `about` round numbers from low to high."""
     if not high > low:
         return [low]
     raw = (high - low) / about

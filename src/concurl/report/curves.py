@@ -30,20 +30,15 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
     """The charts that the log has numbers for, the losses first."""
     if len(facts.epochs) < 2:
         return []
-    x = facts.series("epoch") + 1  # the log counts from 0, people from 1: the last one is the number of epochs
+    x = facts.series("epoch") + 1  # the log counts from 0, people from 1
     k = facts.n_clusters
     guess = (f"guessing: ln {k} = {math.log(k):.2f}", math.log(k)) if k > 1 else None
 
-    def one(
-        key: str,
-        title: str,
-        note: str,
-        level: tuple[str, float] | None = None,
-        limits: tuple[float, float] | None = None,
-    ) -> Chart | None:
-        line = Line(title, _joined(facts.series(key)))
-        return line_chart(key, title, note, x, [line], level=level, limits=limits)
+    def one(key: str, title: str, note: str, level: tuple[str, float] | None = None) -> Chart | None:
+        return line_chart(key, title, note, x, [Line(title, _joined(facts.series(key)))], level=level)
 
+    spread = _joined(facts.series("feature_std"))
+    nmi, deviation = _joined(facts.series("diversity_mean")), _joined(facts.series("diversity_std"))
     found = [
         one("l1", "BYOL loss, L1", "Two views of an image should predict each other."),
         one("l2", "Clustering loss, L2", "Two views should fall into the same cluster.", guess),
@@ -53,13 +48,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
             "Agreement of the ensemble",
             "Mean NMI of the clusterings of two members (1: the same), with one standard deviation.",
             x,
-            [
-                Line(
-                    "Pairwise NMI",
-                    _joined(facts.series("diversity_mean")),
-                    spread=_joined(facts.series("diversity_std")),
-                )
-            ],
+            [Line("Pairwise NMI", nmi, spread=deviation)],
             limits=(0.0, 1.0),
         ),
         _sizes(facts, colours),
@@ -71,18 +60,20 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
             _scores(facts),
             limits=(0.0, 1.0),
         ),
-        one(
+        line_chart(
             "feature_std",
             "Spread of the features",
             "0: all images look alike to the model; 1: evenly spread.",
-            limits=(0.0, 1.05 * float(np.nanmax(facts.series("feature_std"), initial=1.0))),
+            x,
+            [Line("Spread of the features", spread)],
+            limits=(0.0, 1.05 * float(np.nanmax(spread, initial=1.0))),
         ),
     ]
     return [chart for chart in found if chart]
 
 
 def numbers(facts: RunFacts) -> tuple[list[str], list[list[str]]]:
-    """The same as a table: column titles, and rows for a few evenly spaced epochs."""
+    """The curves as a table: the titles of its columns, and a row for each of some evenly spaced epochs."""
     keys = [key for key in _TABLE_KEYS if np.isfinite(facts.series(key)).any()]
     last = len(facts.epochs) - 1
     some = np.unique(np.linspace(0, last, min(_TABLE_ROWS, last + 1)).round().astype(int))
@@ -97,7 +88,7 @@ def _scores(facts: RunFacts) -> list[Line]:
 
 
 def _joined(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Some things are looked at every few epochs only: a line through those looks."""
+    """Values that are measured only every few epochs, interpolated in between."""
     known = np.isfinite(y)
     if known.sum() < 2:
         return y

@@ -1,4 +1,4 @@
-"""What a run's folder says about the run: everything the page shows comes from here."""
+"""What a run's folder says about the run: everything that the page shows comes from here."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.errors import UserError
+from concurl.training.runlog import read_metrics
 
-# Controls would vanish or break the line: they are shown as the pictures Unicode has for them.
+# Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
 _CONTROLS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 _CONTROLS |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def shown(text: object) -> str:
-    """Any text as the page can carry it: undecodable bytes and controls stay visible, one sign each."""
+    """Text that the page can show: undecodable bytes and control characters become visible, one sign each."""
     return _SURROGATES.sub("\ufffd", str(text)).translate(_CONTROLS)
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A finished run, row i of every array being line i of assignments.csv."""
+    """A finished run. Row i of every array is row i of assignments.csv."""
 
     title: str
-    paths: tuple[str, ...]  # as shown, not as needed to open the file
+    paths: tuple[str, ...]  # as shown on the page, not as needed to open the file
     cluster: NDArray[np.int64]
-    confidence: NDArray[np.float64]  # NaN where the csv has no number; so are the next three
+    confidence: NDArray[np.float64]  # NaN where the csv has no number, as in the next three
     margin: NDArray[np.float64]
     agreement: NDArray[np.float64]
     outlier: NDArray[np.float64]
@@ -45,7 +46,7 @@ class RunFacts:
     skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
     config: dict[str, Any]
     environment: dict[str, Any]
-    origin: dict[str, Any]  # run.json: recipe, and what was chosen from the images
+    origin: dict[str, Any]  # run.json: the recipe, and what was chosen from the images
 
     @property
     def n_clusters(self) -> int:
@@ -78,7 +79,7 @@ class RunFacts:
             unsure=np.array([row.get("status") == "unsure" for row in rows]),
             names=_names(k, rows, cluster, _object(folder / "names.json")),
             embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
-            epochs=_epochs(folder / "metrics.jsonl"),
+            epochs=tuple(read_metrics(folder / "metrics.jsonl")),
             summary=summary,
             skipped=tuple((_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped),
             config=_object(folder / "config.json"),
@@ -87,14 +88,20 @@ class RunFacts:
         )
 
     def series(self, key: str) -> NDArray[np.float64]:
-        """One number per epoch out of metrics.jsonl; NaN where it was not logged."""
+        """One number per epoch from metrics.jsonl; NaN where it was not logged."""
         return np.array([_number(epoch.get(key)) for epoch in self.epochs])
+
+
+def mean_known(values: NDArray[np.float64]) -> float:
+    """The mean of those that are not NaN; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def _table(path: Path) -> list[dict[str, str]] | None:
     if not path.is_file():
         return None
-    # surrogateescape: a file name need not be valid UTF-8, and its row must not be lost for that
+    # surrogateescape: a row must not be lost because its file name is not valid UTF-8
     try:
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
             return list(csv.DictReader(handle))
@@ -110,20 +117,6 @@ def _object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
     return value if isinstance(value, dict) else {}
-
-
-def _epochs(path: Path) -> tuple[dict[str, Any], ...]:
-    if not path.is_file():
-        return ()
-    by_epoch: dict[int, dict[str, Any]] = {}  # a resumed run logs an epoch again: the later line counts
-    for line in path.read_bytes().splitlines():
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # the line that a killed run was writing
-        if isinstance(row, dict) and isinstance(row.get("epoch"), int):
-            by_epoch[row["epoch"]] = row
-    return tuple(by_epoch[epoch] for epoch in sorted(by_epoch))
 
 
 def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
@@ -167,7 +160,7 @@ def _column(rows: list[dict[str, str]], key: str) -> NDArray[np.float64]:
 
 
 def _number(value: object) -> float:
-    """A finite number or NaN, so that one odd cell costs one cell."""
+    """A finite number or NaN, so that an odd cell spoils nothing else."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

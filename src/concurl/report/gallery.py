@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.report.facts import RunFacts
+from concurl.report.facts import RunFacts, mean_known
 
-MAX_GALLERIES = 100  # beyond these, the largest, a cluster gets a line in a table
+MAX_GALLERIES = 100  # for the largest clusters; the others get a line in a table
 _PICTURES = 2_400  # over all galleries and lenses: what the page's budget of bytes can show at a useful size
 _MOST, _FEWEST = 12, 4  # pictures per lens
 LENSES = {"typical": "Most typical", "unsure": "Most unsure", "random": "Random sample"}
@@ -17,7 +17,7 @@ LENSES = {"typical": "Most typical", "unsure": "Most unsure", "random": "Random 
 
 @dataclass(frozen=True)
 class Gallery:
-    """A cluster in numbers and pictures; `rows` has one list per lens."""
+    """A cluster in numbers and pictures; `rows` has a list of images for each lens."""
 
     cluster: int
     size: int
@@ -28,7 +28,7 @@ class Gallery:
 
 
 def galleries(facts: RunFacts) -> list[Gallery]:
-    """One per cluster, by number. Clusters that are too many for pictures have empty lists."""
+    """One per cluster, in their order. Those beyond MAX_GALLERIES have empty lists."""
     sizes = facts.sizes
     pictured = set(np.argsort(-sizes, kind="stable")[:MAX_GALLERIES].tolist())
     count = max(_FEWEST, min(_MOST, _PICTURES // (len(LENSES) * max(1, len(pictured)))))
@@ -42,8 +42,8 @@ def galleries(facts: RunFacts) -> list[Gallery]:
                 cluster,
                 len(members),
                 int(facts.unsure[members].sum()),
-                _mean(facts.confidence[members]),
-                _mean(facts.agreement[members]),
+                mean_known(facts.confidence[members]),
+                mean_known(facts.agreement[members]),
                 _lenses(facts, cluster, members, count) if cluster in pictured else {lens: [] for lens in LENSES},
             )
         )
@@ -51,7 +51,7 @@ def galleries(facts: RunFacts) -> list[Gallery]:
 
 
 def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: int) -> dict[str, list[int]]:
-    # Not confidence: it saturates, and the surest of CIFAR-10's birds were near copies of one airplane.
+    # Not by confidence: it saturates, and the most confident of CIFAR-10's birds were near copies of one airplane.
     typical = facts.outlier[members]
     if facts.embeddings is not None and len(members):
         z = np.nan_to_num(facts.embeddings[members].astype(np.float64))
@@ -63,8 +63,3 @@ def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: in
         "unsure": members[surely[:count]].tolist(),
         "random": members[some[:count]].tolist(),
     }
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")

@@ -1,4 +1,4 @@
-"""Where each image lies on the two-dimensional map."""
+"""Where each image is on the two-dimensional map."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _FEWEST_FOR_THREADS = 2_000
 
 @dataclass(frozen=True)
 class Layout:
-    """Some rows and their places, and how those were found, in words."""
+    """Some rows, their places, and how these were found, in words."""
 
-    rows: NDArray[np.int64]  # (P,), in random order: drawn so, no cluster lies on top of another
+    rows: NDArray[np.int64]  # (P,), in random order, so that no cluster is drawn on top of another
     xy: NDArray[np.float64]  # (P, 2) in [0, 1], y growing downwards
     method: str
 
 
 def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda done, total: None) -> Layout:
-    """t-SNE of the embeddings z (N, d), the same for the same z; their principal axes without openTSNE."""
+    """Places by t-SNE of the embeddings z (N, d), or by their principal axes if openTSNE is not installed."""
     rows = np.random.default_rng(SEED).permutation(len(z))[:MAX_POINTS]
     points = np.nan_to_num(z[rows].astype(np.float64))
     points -= points.mean(axis=0)
@@ -69,9 +69,9 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
         callbacks=tick,
         callbacks_every_iters=25,
     )
-    # 50 axes hold what neighbourhoods of cluster embeddings need and make the search several times faster
+    # 50 axes are enough for neighbourhoods of cluster embeddings, and make the search several times faster
     points = _principal(points, min(50, *points.shape))
-    with SignalWatch() as signals:  # an exception in the middle of openTSNE's compiled code is a crash
+    with SignalWatch() as signals:  # in the middle of openTSNE's compiled code an exception is a crash
         fitted = tsne.fit(points)
     signals.stop_if_asked()
     return np.asarray(fitted, dtype=np.float64), f"t-SNE, perplexity {perplexity:.3g}, seed {SEED}"
@@ -80,5 +80,5 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
 def _principal(points: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     _, vectors = np.linalg.eigh(points.T @ points)
     axes = vectors[:, ::-1][:, :k]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # eigh leaves the sign open
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # eigh leaves the signs open
     return np.pad(points @ axes, ((0, 0), (0, max(0, k - axes.shape[1]))))

@@ -12,12 +12,12 @@ from concurl.clustering.metrics import chance, match_clusters, scores
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, shown
 
-MAX_SIDE = 30  # a larger table cannot be read; the rows with the most off the diagonal are kept
+MAX_SIDE = 30  # a larger table cannot be read
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Row and column titles and the cells; `counts` only where the cells are counts over their row's sum."""
+    """The titles of rows and columns, and the cells; `counts` only where the shares are of a row's images."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -38,17 +38,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Matched:
-    """Clusters against classes, each class in line with the cluster that the best matching gives it."""
+    """Clusters against classes, with matched pairs on the diagonal."""
 
     matrix: Matrix
     scores: dict[str, float]
     chance: float  # see metrics.py
     unlabelled: int
-    left_over: int  # clusters that no class is left for
+    left_over: int  # clusters without a class of their own
 
 
 def votes(facts: RunFacts) -> NDArray[np.float64] | None:
-    """The K x K shares of member votes, or None where the run did not leave them."""
+    """The shares of member votes (K, K), or None where the run has not kept them."""
     try:
         shares = np.array(facts.summary.get("ensemble_confusion"), dtype=np.float64)
     except (TypeError, ValueError):
@@ -57,7 +57,7 @@ def votes(facts: RunFacts) -> NDArray[np.float64] | None:
 
 
 def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
-    """The votes as a table, for the clusters that are mixed up most."""
+    """The votes as a table of those clusters that are mixed up most."""
     mixed = (shares + shares.T).sum(axis=1) - 2 * np.diag(shares)
     kept = np.sort(np.argsort(-mixed, kind="stable")[:MAX_SIDE])
     names = tuple(facts.names[i] for i in kept)
@@ -65,7 +65,7 @@ def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
 
 
 def mixed_up(shares: NDArray[np.float64], most: int = 6, least: float = 0.01) -> list[Pair]:
-    """The pairs with the most votes for each other, from `least` in the mean of both directions."""
+    """The pairs of clusters with the most votes for each other: at least `least`, as the mean of both directions."""
     both = (shares + shares.T) / 2
     one, other = np.triu_indices(len(shares), 1)
     order = np.argsort(-both[one, other], kind="stable")[:most]
@@ -84,7 +84,7 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
     n_classes = max(int(labels.max()) + 1, len(classes or ()))
     counts = np.zeros((facts.n_clusters, n_classes), dtype=np.int64)
     np.add.at(counts, (facts.cluster[known], labels[known]), 1)
-    # matched pairs form the diagonal, best first; what has no partner comes after
+    # matched pairs form the diagonal, best first; what has no partner comes last
     pairs = sorted(match_clusters(labels[known], facts.cluster[known]).items(), key=lambda pair: -counts[pair])
     row_order = [i for i, _ in pairs]
     row_order += sorted(set(range(facts.n_clusters)) - set(row_order))

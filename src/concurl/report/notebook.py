@@ -10,7 +10,7 @@ from concurl.counted import counted
 from concurl.report.palette import pairs
 from concurl.report.thumbnails import small
 
-MAX_ROWS = 20  # clusters, the largest first: a notebook is no place for a thousand
+MAX_ROWS = 20  # clusters, the largest first: a notebook has no room for a thousand
 _PICTURES = 8  # in a row
 _SIDE = 40  # pixels
 

@@ -1,4 +1,4 @@
-"""The page itself: facts, pictures and template put together into one file."""
+"""The page itself: facts, pictures and template, put together into one file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
@@ -57,9 +57,9 @@ def write_report(
 ) -> Path:
     """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
-    `images` (N, 3, H, W) come in the order of assignments.csv; without them the page has no pictures.
-    `labels` (N,) add scores and a confusion matrix; -1 marks an image without one. `progress` is told
-    (stage, done, total), the stages being "map" and "page".
+    `images` (N, 3, H, W) are in the order of assignments.csv; without them the page has no pictures. `labels` (N,) add
+    scores and a confusion matrix; -1 marks an image without a label. `progress` is called with (stage, done, total), where
+    the stages are "map" and "page".
     """
     tell = progress or (lambda stage, done, total: None)
     facts = RunFacts.read(Path(folder))
@@ -98,22 +98,7 @@ def _render(
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
     charts = curves(facts, css_colours)
     theme, script = _source("theme.js"), _source("page.js", "curves.js", "map.js")
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters |= {
-        "share": verdict.percent,
-        "count": "{:,}".format,
-        "counted": counted,
-        "three": _three,
-        "shown": shown,
-        "advice": _advice,
-    }
-    return environment.get_template("page.html.j2").render(
+    return _template().render(
         version=__version__,
         facts=facts,
         colours=css_colours,
@@ -150,8 +135,27 @@ def _render(
     )
 
 
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "share": verdict.percent,
+        "count": "{:,}".format,
+        "counted": counted,
+        "three": _three,
+        "shown": shown,
+        "advice": _advice,
+    }
+    return environment.get_template("page.html.j2")
+
+
 def _rows(layout: Layout | None, pictured: NDArray[np.int64]) -> list[int]:
-    """The rows whose facts go into the page: the map's points, then what only the galleries show."""
+    """The images whose facts go into the page: the map's points, then those that only the galleries show."""
     points = layout.rows.tolist() if layout is not None else []
     return points + sorted(set(pictured.tolist()) - set(points))
 
@@ -164,7 +168,7 @@ def _data(
     colours: list[tuple[str, str]],
     charts: list[Any],
 ) -> dict[str, Any]:
-    # A folder's name is said once, not once per image.
+    # Each folder's name is written once, and not for every image.
     split = [facts.paths[row].rpartition("/") for row in table]
     folders = list(dict.fromkeys(head + slash for head, slash, _ in split))
     place = {folder: i for i, folder in enumerate(folders)}
@@ -194,10 +198,7 @@ def _data(
 
 
 def _tiles(facts: RunFacts) -> list[tuple[str, str]]:
-    means = {
-        "Mean confidence": facts.confidence,
-        "Mean agreement": facts.agreement,
-    }
+    means = {"Mean confidence": facts.confidence, "Mean agreement": facts.agreement}
     tiles = [("Images", f"{len(facts.paths):,}"), ("Clusters", f"{facts.n_clusters:,}")]
     tiles += [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
     tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
@@ -239,13 +240,13 @@ def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
 
 
 def _plain(value: object) -> str:
-    return (
-        "none" if value is None else shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    )
+    if value is None:
+        return "none"
+    return shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _advice(text: str) -> Markup:
-    """Options in one piece: a browser ends lines after their two hyphens."""
+    """Keeps options in one piece: a browser would break the line after their two hyphens."""
     return Markup(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escape(text))))
 
 
@@ -264,12 +265,12 @@ def _source(*names: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """What the page's policy allows to run: these bytes and no others."""
+    """For the page's policy, which allows these bytes to run and no others."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _json(value: object) -> Markup:
-    """Json that may stand inside a script element: nothing in it can end that element."""
+    """Json for a script element: nothing in it can end that element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -1,62 +1,26 @@
-"""Colours for clusters: told apart on white and on near-black, with full, red-, green- or blue-weak sight.
+"""Colours for clusters that can be told apart on white and on near-black, with normal and with colour-blind sight.
 
-The twenty pairs were found by a search that maximised the smallest OKLab distance over both themes and over
-Machado's (2009) simulations of the three kinds of dichromacy; the first ten are vivid and furthest apart.
-tests/report/test_palette.py measures the distances again.
+The twenty pairs were found by a search that maximised the smallest OKLab distance, in both themes and in Machado's (2009)
+simulations of the three kinds of dichromacy. The first ten are vivid and furthest apart. tests/report/test_palette.py
+measures the distances.
 """
 
 from __future__ import annotations
 
 _LIGHT = [
-    "#2567b5",
-    "#a6c410",
-    "#760a03",
-    "#c06d10",
-    "#c472bd",
-    "#1e13ad",
-    "#b22763",
-    "#02af7f",
-    "#662c7d",
-    "#1a6b17",
-    "#caa9c0",
-    "#333c58",
-    "#6329c5",
-    "#959b4f",
-    "#876c84",
-    "#1f95a6",
-    "#85c692",
-    "#4b4e2d",
-    "#8c4795",
-    "#97513c",
-]
+    "#2567b5", "#a6c410", "#760a03", "#c06d10", "#c472bd", "#1e13ad", "#b22763", "#02af7f", "#662c7d", "#1a6b17",
+    "#caa9c0", "#333c58", "#6329c5", "#959b4f", "#876c84", "#1f95a6", "#85c692", "#4b4e2d", "#8c4795", "#97513c",
+]  # fmt: skip
 _DARK = [
-    "#5798ea",
-    "#d9f95f",
-    "#ab4235",
-    "#f79f51",
-    "#f9a4f2",
-    "#3d53e5",
-    "#ea5e92",
-    "#5ce3b0",
-    "#965bb0",
-    "#4f9c4a",
-    "#ffdcf4",
-    "#5e6886",
-    "#9061fd",
-    "#c7ce80",
-    "#b99bb5",
-    "#5ec8d9",
-    "#b8fbc5",
-    "#787b59",
-    "#bf77c8",
-    "#cc8069",
-]
-# What a further round of twenty is mixed with, and how much: lighter, then darker, then as before.
+    "#5798ea", "#d9f95f", "#ab4235", "#f79f51", "#f9a4f2", "#3d53e5", "#ea5e92", "#5ce3b0", "#965bb0", "#4f9c4a",
+    "#ffdcf4", "#5e6886", "#9061fd", "#c7ce80", "#b99bb5", "#5ec8d9", "#b8fbc5", "#787b59", "#bf77c8", "#cc8069",
+]  # fmt: skip
+# What each round of twenty clusters is mixed with, and how much: first nothing, then lighter, then darker.
 _ROUNDS = (("#ffffff", 0.0), ("#ffffff", 0.4), ("#000000", 0.4))
 
 
 def pairs(k: int) -> list[tuple[str, str]]:
-    """For each of k clusters its colour on the light and on the dark page."""
+    """For each of k clusters, its colour on the light page and on the dark one."""
     return [(_nth(_LIGHT, i), _nth(_DARK, i)) for i in range(k)]
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-# Bytes before base64, which adds a third. Together 12.4 MB of a page that must stay under 15.
+# In bytes, before base64 adds a third: together 12.4 MB of a page that must stay below 15.
 GALLERY_BUDGET = 2_800_000
 SHEETS_BUDGET = 6_500_000
 _GALLERY_SIDES = (160, 128, 96, 72, 56, 40, 28)
 _SHEET_SIDES = (96, 64, 48, 32, 16)  # whole WebP blocks, so that no picture bleeds into its neighbour
 _QUALITY = 72
-_ACROSS = 16  # 256 pictures a sheet: one hover decodes one sheet, not the whole map
-_SAMPLE = 256  # pictures that are encoded to predict the bytes of all
+_ACROSS = 16  # so 256 pictures per sheet: pointing at an image decodes one sheet, not the whole map
+_SAMPLE = 256  # pictures that are encoded to estimate the size of all
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 def _largest(sides: tuple[int, ...], images: NDArray[np.uint8], cost: Callable[[int], float], budget: int) -> int:
     native = int(min(images.shape[2:]))
     wanted = sorted({min(side, native) for side in sides}, reverse=True)
-    # 0.95: the sample predicts the rest to within a few per cent
+    # 0.95, because the estimate is right to within a few per cent
     return next((side for side in wanted if cost(side) <= 0.95 * budget), wanted[-1])
 
 

@@ -1,8 +1,8 @@
-"""The verdict in words: how many, how sure, and whether the run is healthy.
+"""The verdict in words: how many clusters, how sure the labels are, and whether the run is healthy.
 
-Every sentence follows from a number and a threshold below. The thresholds are rules of thumb: they tell the
-failures that users of such methods report (a loss that stays at ln K, everything in two clusters, equal
-features, NaN) from runs that are worth a look.
+Every sentence follows from a number and a threshold below. The thresholds are rules of thumb. They separate the failures
+that users of such methods report (a loss that stays at ln K, everything in two clusters, equal features, NaN) from runs
+that are worth a look.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 
 from concurl.config import FEW
 from concurl.counted import counted
-from concurl.report.facts import RunFacts, shown
+from concurl.report.facts import RunFacts, mean_known, shown
 
 State = Literal["good", "watch", "bad"]
 
-# Least mean agreement of the ensemble (mean confidence where there is none) for each word.
+# The least mean agreement of the ensemble (or mean confidence, where there is no agreement) for each word.
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
 AGREED = 0.5  # mean agreement below this: most members contradict the labels
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
-LOOSE = 0.6  # above this, two views of an image often part; runs with scores of 0.8 and more end at 0.03 to 0.4
-HEAVY = 0.5  # a larger share of the images, and twice an even one, in one cluster: it swallowed others
-ALMOST_ALL = 0.9  # twice an even share is everything where there are two clusters: there, this much
-SWOLLEN = 10  # times an even share, where there are so many clusters that this is no half of the images
-LIGHT = 0.1  # a cluster with less than this share of an even share is hardly one
-APART = 0.5  # pairwise NMI of the members below this: they do not see the same clusters
-FLAT = 0.1  # spread of the embeddings, as a share of a uniform sphere's, below which they are nearly equal
-FALLING = 0.1  # this share of all that the loss fell since clustering began fell in its last tenth: a straight line
+LOOSE = 0.6  # above this share, two views of an image often differ; runs with an ACC of 0.8 and more end at 0.03 to 0.4
+HEAVY = 0.5  # a cluster with more than this share of the images, and twice an even share, has swallowed others
+ALMOST_ALL = 0.9  # used instead where there are two clusters, as twice an even share would be everything
+SWOLLEN = 10  # times an even share: too large, even if it is not half of the images
+LIGHT = 0.1  # a cluster with less than this part of an even share is hardly a cluster
+APART = 0.5  # if the pairwise NMI of the members is below this, they do not see the same clusters
+FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, is below this, they are nearly equal
+FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
 
 
@@ -46,6 +46,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
+    """What the page says first: a headline, a few sentences, and the checks behind them, worst first."""
+
     headline: str
     sentences: tuple[str, ...]
     state: State
@@ -68,7 +70,7 @@ def judge(facts: RunFacts) -> Verdict:
 
 
 def percent(share: float) -> str:
-    """A share in whole per cent, never rounding something to nothing or a rest away."""
+    """A share in whole per cent, but never 0% of something or 100% of less than all."""
     if math.isnan(share):
         return "unknown"
     if 0 < share < 0.01:
@@ -83,13 +85,13 @@ def _sentence(text: str) -> str:
 
 
 def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
-    agreement, confidence = _mean(facts.agreement), _mean(facts.confidence)
+    agreement, confidence = mean_known(facts.agreement), mean_known(facts.confidence)
     basis = confidence if math.isnan(agreement) else agreement
     if math.isnan(basis):
         return ["Nothing in the folder says how sure the labels are."]
     word = next(word for least, word in SURE if basis >= least)
     if losses is not None and losses.state != "good" and not math.isnan(agreement):
-        # Members can agree on clusters that mean little: then their agreement is a figure, and no praise.
+        # Members can agree on clusters that mean little: then give the figure without praise.
         first = f"On average {percent(agreement)} of the ensemble's members agree with the label of an image."
     elif math.isnan(agreement):
         first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
@@ -145,14 +147,9 @@ def _enough(facts: RunFacts) -> Check | None:
 def _losses(facts: RunFacts) -> Check | None:
     if not facts.epochs:
         return None
+    if diverged := _diverged(facts):
+        return diverged
     level = math.log(facts.n_clusters) if facts.n_clusters > 1 else math.nan
-    titles = {"loss": "Loss", "l1": "BYOL loss", "l2": "Clustering loss", "l3": "Consensus loss"}
-    for key, title in titles.items():
-        logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
-        if logged and not math.isfinite(logged[-1]):
-            return Check(
-                "bad", f"{title} is not a number", "Training diverged. Run again with half the --learning-rate."
-            )
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
     if not ends and any(facts.config.get(weight) for weight in ("beta", "gamma")):
         return Check(
@@ -180,10 +177,20 @@ def _losses(facts: RunFacts) -> Check | None:
     return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}.")
 
 
+def _diverged(facts: RunFacts) -> Check | None:
+    titles = {"loss": "Loss", "l1": "BYOL loss", "l2": "Clustering loss", "l3": "Consensus loss"}
+    for key, title in titles.items():
+        logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
+        if logged and not math.isfinite(logged[-1]):
+            remedy = "Training diverged. Run again with half the --learning-rate."
+            return Check("bad", f"{title} is not a number", remedy)
+    return None
+
+
 def _agreement(facts: RunFacts) -> Check | None:
-    agreement = _mean(facts.agreement)
+    agreement = mean_known(facts.agreement)
     if math.isnan(agreement) or agreement >= AGREED:
-        return None  # a sentence of the verdict says it already
+        return None  # the verdict has a sentence on it already
     return Check(
         "bad",
         "The ensemble does not agree with the labels",
@@ -196,7 +203,7 @@ def _balance(facts: RunFacts) -> Check:
     sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
     share = f"\u2068{facts.names[int(sizes.argmax())]}\u2069 has {percent(sizes.max() / n)} of all images"
     if k > 1 and sizes.max() / n > max(HEAVY, min(ALMOST_ALL, 2 / k)):
-        if facts.config.get("balance", 1) < 1:  # one kind may well be most of them: that is what it was lowered for
+        if facts.config.get("balance", 1) < 1:  # one kind may well be most of the images
             return Check(
                 "watch", "One cluster holds most images", f"{share}. If they are not of one kind, raise --balance."
             )
@@ -219,7 +226,7 @@ def _balance(facts: RunFacts) -> Check:
 
 def _members(facts: RunFacts) -> Check | None:
     nmi = _last(facts.series("diversity_mean"))
-    if math.isnan(nmi) or (facts.sizes > 0).sum() < 2:  # of everything in one cluster no two can differ
+    if math.isnan(nmi) or (facts.sizes > 0).sum() < 2:  # with one cluster, members cannot differ
         return None
     if nmi < APART:
         return Check(
@@ -227,8 +234,8 @@ def _members(facts: RunFacts) -> Check | None:
             "The ensemble is divided",
             f"The clusterings of two members match by only {nmi:.2f} (NMI; 1 is the same clustering). Train longer.",
         )
-    if _enough(facts) or _mean(facts.agreement) < AGREED:
-        return None  # few images agree by chance, and members that agree on other labels deserve no praise
+    if _enough(facts) or mean_known(facts.agreement) < AGREED:
+        return None  # agreement on few images may be chance, and agreement on other labels deserves no praise
     return Check(
         "good",
         "The members agree with each other",
@@ -239,7 +246,7 @@ def _members(facts: RunFacts) -> Check | None:
 def _spread(facts: RunFacts) -> Check | None:
     if facts.embeddings is None or len(facts.embeddings) < 2:
         return None
-    some = max(1, len(facts.embeddings) // 10_000)  # every so many rows say it as well as all
+    some = max(1, len(facts.embeddings) // 10_000)  # some 10,000 rows are enough
     z = facts.embeddings[::some].astype(np.float64)
     # Unit vectors spread evenly have a standard deviation of 1/sqrt(d) in each of d dimensions.
     spread = float(z.std(axis=0).mean() * math.sqrt(z.shape[1]))
@@ -251,13 +258,13 @@ def _spread(facts: RunFacts) -> Check | None:
             f"the --learning-rate.",
         )
     if _last(facts.series("feature_std")) < FLAT:
-        return None  # what they are made of hardly differs, as the watch has warned: clusters can part that, too
+        return None  # the features behind them hardly differ, of which the health watch has warned
     return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
 
 
 def _progress(facts: RunFacts) -> Check | None:
-    # Only since clustering began: the sum of the losses jumps there. And not for BYOL alone: with a learning rate that
-    # goes to zero its loss falls fastest at the very end, by design.
+    # Only since clustering began, because the sum of the losses jumps there. And not for BYOL alone: with a learning rate
+    # that goes to zero, its loss falls fastest at the very end, by design.
     loss, clustered = facts.series("loss"), np.isfinite(facts.series("l2")) | np.isfinite(facts.series("l3"))
     loss = loss[int(clustered.argmax()) :] if clustered.any() else loss[:0]
     loss = loss[np.isfinite(loss)]
@@ -291,8 +298,3 @@ def _last(series: NDArray[np.float64]) -> float:
     """Mean over the last tenth of what was logged: one epoch is noise."""
     known = series[~np.isnan(series)]
     return float(known[-max(1, len(known) // 10) :].mean()) if len(known) else math.nan
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan

@@ -1,10 +1,10 @@
-"""A step whose batch does not fit: its images go through the networks in parts, its codes are those of the whole.
+"""A step whose batch does not fit into memory: images go through the networks in parts, codes are those of the whole batch.
 
-First every part without gradients, for the embeddings that the codes need; then, with the codes of the whole batch, each
-part again with gradients, which add up. One update and one move of the target follow, as ever. Where the codes come from
-the target, its pass is the one that a step makes anyway, and nothing is computed twice.
+First all parts pass without gradients, for the embeddings that the codes need. Then, with the codes of the whole batch, each
+part passes again with gradients, which add up, and one update of the weights and of the target follows. Where the codes come
+from the target, the first pass is the one that every step makes through the target, and nothing is computed twice.
 
-NOTE: batch norm sees a part and not the batch, and its running statistics move once a part. Without batch norm the
+NOTE: batch norm sees a part instead of the batch, and its running statistics move once per part. Without batch norm the
 outcome is that of the whole batch, up to rounding.
 """
 
@@ -30,15 +30,15 @@ class AccumulatedStep(Step):
     def __init__(self, parts: int, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.parts = parts
-        self.not_yet: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Within it a backward pass leaves the gradients with its rank: more are to come (see parallel.py)."""
+        self.no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
+        """For all parts but the last: within it a backward pass does not send its gradients to other ranks (parallel.py)."""
 
     def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
         parts = list(zip(*(view.chunk(self.parts) for view in views), strict=True))
         known = self.known(parts, clustering)
         total = torch.zeros(4, device=views[0].device)
         for number, (part, found) in enumerate(zip(parts, known, strict=True), start=1):
-            with self.not_yet() if number < self.parts else nullcontext():
+            with self.no_sync() if number < self.parts else nullcontext():
                 losses = self.losses(part, now, clustering, found) / self.parts
                 losses[0].backward()  # type: ignore[no-untyped-call]
             total += losses.detach()
@@ -46,10 +46,10 @@ class AccumulatedStep(Step):
 
     @torch.no_grad()
     def known(self, parts: list[tuple[Tensor, ...]], clustering: bool) -> list[Known]:
-        """What each part's losses need: its target, and its share of the whole batch's codes."""
+        """What the losses of each part need: its target embeddings, and its rows of the whole batch's codes."""
         online_codes = clustering and self.config.codes_from == "online"
         targets: list[Embeddings | None] = []
-        z: list[Tensor] = []  # of all views, which the codes are made from
+        z: list[Tensor] = []  # what the codes are made from: (V * b, dim) for each part
         for part in parts:
             x = joined(part)
             with precision(self.autocast, x.device):
@@ -68,13 +68,13 @@ class AccumulatedStep(Step):
         return [Known(target, q) for target, q in zip(targets, codes, strict=True)]
 
     def whole(self, z: Tensor) -> Tensor:
-        """Each part is shared out over the ranks, and so gathered part by part."""
+        """Gathered part by part, because each part is divided among the ranks."""
         return torch.cat([self.world.gather(part) for part in z.chunk(self.parts)])
 
 
 @contextmanager
 def statistics_kept(network: nn.Module) -> Iterator[None]:
-    """Batch norm normalises with its batch, as in training, but its running statistics do not notice."""
+    """Batch norm normalises with its batch, as in training, but leaves its running statistics as they are."""
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False
@@ -86,9 +86,9 @@ def statistics_kept(network: nn.Module) -> Iterator[None]:
 
 
 def count_parts(batch_size: int, micro_batch: int | None, ranks: int) -> int:
-    """The fewest equal parts of at most `micro_batch` images that the ranks can share.
+    """The smallest number of equal parts, of at most `micro_batch` images each, that the ranks can divide among them.
 
-    It is the same for any number of ranks that divides `micro_batch`, where that divides the batch.
+    If `micro_batch` divides the batch, the number is the same for all numbers of ranks that divide `micro_batch`.
     """
     if micro_batch is None or micro_batch >= batch_size:
         return 1

@@ -1,7 +1,7 @@
-"""Batch norm over the batch of all ranks: torch's own where NCCL joins GPUs; elsewhere a small one that all-reduces.
+"""Batch norm over the batch of all ranks: torch's SyncBatchNorm with NCCL, elsewhere a small one of our own.
 
-Torch's refuses to run on CPUs. With gloo (CPUs, or processes that share a GPU) the small one asks for no more than
-all_reduce, which gloo does for tensors on any device.
+torch's does not run on CPUs. Ours needs only all_reduce, which gloo (for CPUs, or processes that share a GPU) offers for
+tensors on any device.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from concurl.training.distributed import World
 
 
 def synchronise(model: nn.Module, world: World) -> None:
-    """Replace every batch norm in `model`; weights, statistics and their names stay."""
+    """Replace every batch norm in `model`; its weights, its statistics and their names stay the same."""
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, _BatchNorm):
                 nccl = child.weight.is_cuda and "nccl" in dist.get_backend()
-                setattr(parent, name, _like(child, nn.SyncBatchNorm if nccl else AllReduceBatchNorm))
-    for module in model.modules():
-        if isinstance(module, AllReduceBatchNorm):
-            module.world = world
+                new = _like(child, nn.SyncBatchNorm if nccl else AllReduceBatchNorm)
+                if isinstance(new, AllReduceBatchNorm):
+                    new.world = world
+                setattr(parent, name, new)
 
 
 class AllReduceBatchNorm(_BatchNorm):
-    """What one process computes on the whole batch, up to rounding. All ranks have equally many rows."""
+    """Computes what one process would on the whole batch, up to rounding. All ranks must have equally many rows."""
 
     world = World()
 
@@ -44,7 +44,7 @@ class AllReduceBatchNorm(_BatchNorm):
         shape = [-1 if d == 1 else 1 for d in range(x.dim())]
         count = self.world.size * x.numel() // x.shape[1]
         mean = _sum(wide.sum(others), self.world) / count
-        # Deviations from the mean and not the mean of squares: the latter loses digits where the mean is large.
+        # From the deviations, because the mean of squares loses digits where the mean is large.
         centred = wide - mean.view(shape)
         variance = _sum(centred.square().sum(others), self.world) / count
         if self.track_running_stats:
@@ -54,7 +54,7 @@ class AllReduceBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
-        """The running statistics, with the unbiased variance, as torch keeps them."""
+        """Update the running statistics as torch does, with the unbiased variance."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
         assert self.momentum is not None, "a cumulative average is not supported"
         self.num_batches_tracked.add_(1)
@@ -63,7 +63,7 @@ class AllReduceBatchNorm(_BatchNorm):
 
 
 class _Sum(torch.autograd.Function):
-    """A sum over the ranks. Each rank's loss depends on it, so the gradients that come back are summed as well."""
+    """A sum over the ranks. Every rank's loss depends on it, so its gradient is the sum over the ranks as well."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, world: World) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checkpoints: written aside, synced, renamed, with hashes; the last two are kept, the newest sound one is taken."""
+"""Checkpoints with hashes: written aside, synced, then renamed. The last two are kept, and the newest sound one is loaded."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ KEPT = 2
 _NAME = re.compile(r"step-\d{10}")
 
 
-def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
-    """Write checkpoints/step-N. A kill at any moment leaves either the whole of it or none."""
+def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write folder/step-N. A kill at any moment leaves the whole of it or nothing."""
     final, aside = folder / f"step-{step:010d}", folder / f".step-{step:010d}.part"
     weights = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(".step-*.part"):  # by a kill in the middle of a save
-            shutil.rmtree(left, ignore_errors=True)
+        for remains in folder.glob(".step-*.part"):  # of a save that was killed
+            shutil.rmtree(remains, ignore_errors=True)
         aside.mkdir()
         write_synced(aside / "state.safetensors", weights)
         write_synced(aside / "manifest.json", _manifest({"weights": _hash(weights), "facts": facts}))
@@ -43,7 +43,6 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
         raise
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    return final
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -52,7 +51,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """(tensors, facts) of the newest checkpoint that verifies; a damaged one is named and passed over."""
+    """(tensors, facts) of the newest sound checkpoint; a warning names each damaged one that is passed over."""
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             if not _NAME.fullmatch(path.name):
@@ -69,7 +68,7 @@ def load_newest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None
 
 
 def _manifest(content: dict[str, Any]) -> bytes:
-    """The content with its own hash, so that a flipped bit is found wherever it lies."""
+    """The content with a hash of its own, so that a flipped bit is noticed wherever it is."""
     return json.dumps({"content": content, "sha256": _hash(_canonical(content))}, indent=1).encode()
 
 

@@ -1,4 +1,4 @@
-"""Where and in which arithmetic a run computes."""
+"""The device and the arithmetic of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from concurl.cores import usable_cores
 from concurl.counted import counted
 from concurl.errors import RunError, UserError
 
-WORTH_COMPILING = 2_000  # steps; compiling costs up to a minute
+WORTH_COMPILING = 2_000  # steps: compiling takes up to a minute
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,21 @@ class Arithmetic:
 
     @classmethod
     def of(cls, config: Config) -> Arithmetic:
+        """What `config` asks for; torch is set accordingly, for the whole process (see `torch_of_its_own`)."""
         device = choose_device(config.device)
         half = config.precision == "bfloat16" or (
             config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if half else "highest")
-            torch.backends.cudnn.allow_tf32 = half  # who asks for float32 gets all its digits
+            torch.backends.cudnn.allow_tf32 = half  # float32, if asked for, means all its digits
             torch.backends.cudnn.benchmark = half and not config.reproducible
         elif "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts the machine's
+            torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts all of the machine's
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
-    def compiled(self, total_steps: int) -> bool:
+    def worth_compiling(self, total_steps: int) -> bool:
+        """Should a run of so many steps be compiled?"""
         worth = self.device.type == "cuda" and total_steps >= WORTH_COMPILING
         return self.compile == "on" or (self.compile == "auto" and worth)
 
@@ -51,9 +53,9 @@ class Arithmetic:
 
 @contextmanager
 def torch_of_its_own() -> Iterator[None]:
-    """Within the block torch is as a new process has it, whatever the caller chose; behind it, as the caller had it.
+    """Within the block torch's settings are those of a new process; afterwards they are the caller's again.
 
-    What `Arithmetic.of` sets is torch's, and so the whole process's: it ends here too.
+    That includes what `Arithmetic.of` has set, which would otherwise stay for the whole process.
     """
     cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
     threads, kind, tf32, race = torch.get_num_threads(), torch.get_default_dtype(), cudnn.allow_tf32, cudnn.benchmark
@@ -62,7 +64,7 @@ def torch_of_its_own() -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
-        if torch.get_default_device().type != "cpu":  # only then: it makes every call a little slower
+        if torch.get_default_device().type != "cpu":  # only if needed: it makes every call a little slower
             stack.enter_context(torch.device("cpu"))
         torch.set_default_dtype(torch.float32)
         try:
@@ -89,7 +91,7 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device={name!r}: torch sees {torch.cuda.device_count()} GPUs here; use --device cpu")
     if device.type == "cuda":
         try:
-            torch.cuda.mem_get_info(device)  # the first call to the card: it fails where others have taken all of it
+            torch.cuda.mem_get_info(device)  # the first call to the card: fails if others have taken all its memory
         except RuntimeError as error:
             said = str(error).strip().splitlines()[0]
             raise RunError(

@@ -1,4 +1,4 @@
-"""The processes that train together under torchrun. One of them alone runs the same code, and nothing is sent."""
+"""The processes that train together under torchrun. A single process runs the same code, but sends nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from torch.distributed.rendezvous import rendezvous
 
 from concurl.errors import RunError, UserError
 
-_LOST = re.compile(
-    "by peer|remote (worker|process)|broken pipe|socket closed", re.IGNORECASE
-)  # gloo's words, and NCCL's
+# What gloo and NCCL say when another process has ended.
+_LOST = re.compile("by peer|remote (worker|process)|broken pipe|socket closed", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class World:
-    """This process is `rank` of `size`; rank 0 writes what is written."""
+    """This process is number `rank` of `size`; only rank 0 writes files."""
 
     rank: int = 0
     size: int = 1
@@ -42,22 +41,22 @@ class World:
         if gpus := torch.cuda.device_count():
             local = int(os.environ.get("LOCAL_RANK", 0))
             torch.cuda.set_device(local % gpus)  # "cuda" now means this rank's GPU
-            # NCCL refuses two ranks on one GPU. Host tensors always go through gloo: no wait for the device.
+            # NCCL refuses two ranks on one GPU. Host tensors always go through gloo, which does not wait for the device.
             backend = "gloo" if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > gpus else "cpu:gloo,cuda:nccl"
         if not dist.is_initialized():
-            # Hours: one machine may still be decoding its images. A process that dies is torchrun's to notice, at once.
+            # Hours, because one machine may still be decoding images. torchrun notices at once if a process dies.
             dist.init_process_group(backend, timeout=timedelta(hours=6), **_fresh_store())
         return cls(dist.get_rank(), dist.get_world_size())
 
     def leave(self) -> None:
-        """Part from the others, all at once: a rank that ends while another still talks to it tears its threads down."""
+        """Leave all at the same time: a rank that ends while another still talks to it breaks that rank's threads."""
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
 
     @contextmanager
     def loss_told(self) -> Iterator[None]:
-        """Where a rank dies, the others cannot go on: each says so in one line, and torchrun may start them again."""
+        """When a rank dies, the others cannot go on: each says so in one line, and torchrun may start them again."""
         try:
             yield
         except RuntimeError as error:
@@ -78,11 +77,11 @@ class World:
 
     @property
     def part(self) -> slice:
-        """This rank's rows of something that all ranks hold."""
+        """The rows that this rank takes of something that all ranks hold."""
         return slice(self.rank, None, self.size)
 
     def local(self, batch_size: int) -> int:
-        """Images per rank and step. Equal ones: only then is the mean of the ranks' gradients the batch's."""
+        """Images per rank and step: equally many, or the mean of the ranks' gradients would not be the batch's."""
         if batch_size % self.size:
             near = max(self.size, round(batch_size / self.size) * self.size)
             raise UserError(
@@ -91,12 +90,12 @@ class World:
         return batch_size // self.size
 
     def share(self, order: Tensor, batch_size: int) -> Tensor:
-        """This rank's slice of every batch of an epoch's order, whose length is a multiple of batch_size."""
+        """This rank's slice of every batch in an epoch's order (a multiple of batch_size long)."""
         local = self.local(batch_size)
         return order.view(-1, batch_size)[:, self.rank * local : (self.rank + 1) * local].flatten()
 
     def stretches(self, n: int, block: int) -> list[range]:
-        """n rows in one run of whole blocks for each rank; all of them for rank 0 where there is not a block for each."""
+        """n rows as one range of whole blocks for each rank, or all for rank 0 if there is less than a block for each."""
         if n < self.size * block:
             return [range(n)] + [range(n, n)] * (self.size - 1)
         cuts = [-(-n // block) * rank // self.size * block for rank in range(self.size)] + [n]
@@ -105,20 +104,21 @@ class World:
     # ---- what goes over the network ---------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
+        """The sum over the ranks, element by element; `mean` likewise."""
         return self._reduced(x, dist.ReduceOp.SUM)
 
     def mean(self, x: Tensor) -> Tensor:
         return self.sum(x) / self.size
 
     def log_reduce(self, x: Tensor) -> Tensor:
-        """log of the sum of exp(x) over the ranks; a rank without images brings -inf."""
+        """log of the sum of exp(x) over the ranks; a rank without images gives -inf."""
         if self.size == 1:
             return x
         top = self._reduced(x, dist.ReduceOp.MAX)
         return top + torch.log(self.sum(torch.exp(x - top)))
 
     def gather(self, rows: Tensor) -> Tensor:
-        """The rows of all ranks, in their order; each rank gives equally many."""
+        """The rows of all ranks, in the order of ranks; each must give equally many."""
         if self.size == 1:
             return rows
         parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(self.size)]
@@ -126,7 +126,7 @@ class World:
         return torch.cat(parts)
 
     def collect(self, rows: Tensor, stretches: list[range]) -> Tensor:
-        """For rank 0 the rows of all ranks, from the host's memory; the others are left with their own."""
+        """On rank 0, the rows of all ranks (in host memory), as `stretches` divides them; on the others, their own."""
         if self.size == 1 or not stretches[self.rank]:
             return rows
         if not self.leads:
@@ -140,18 +140,18 @@ class World:
         return whole
 
     def broadcast(self, *tensors: Tensor) -> None:
-        """Overwrite the tensors with rank 0's."""
+        """Replace the values of these tensors with those of rank 0."""
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor, src=0)
 
     def agree(self, *values: int) -> list[int]:
-        """The largest of each value over the ranks, without a wait for the device."""
+        """The largest of each value over the ranks, without waiting for the device."""
         if self.size == 1:
             return list(values)
         return [int(x) for x in self._reduced(torch.tensor(values, dtype=torch.int64), dist.ReduceOp.MAX)]
 
     def check_same(self, what: str, values: Iterable[Tensor | str]) -> None:
-        """Stop if a rank holds other values than rank 0: going on would mix two models."""
+        """Stop if a rank's values differ from those of rank 0: going on would mix two models."""
         if self.size == 1:
             return
         hashes = self.gather(torch.frombuffer(bytearray(_digest(values)), dtype=torch.uint8)[None])
@@ -172,9 +172,9 @@ class World:
 
 
 def _fresh_store() -> dict[str, Any]:
-    """After a restart on one machine: a store without the addresses that the dead processes left in torchrun's."""
+    """After a restart on one machine, a new store: torchrun's still holds the addresses of the dead processes."""
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if restarts == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":  # machines count their restarts each for itself
+    if restarts == "0" or os.environ.get("GROUP_WORLD_SIZE") != "1":  # each machine counts its own restarts
         return {}
     store, rank, size = next(rendezvous("env://"))
     fresh = dist.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""NaN and infinity: which step brought them, and which images were in its batch."""
+"""NaN and infinity: in which step they came up, and which images were in its batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEVER = 2**62
 
 
 class Diverged(RunError):
-    """The loss, or a weight, is not finite any more."""
+    """The loss or a weight is no longer finite."""
 
     def __init__(self, step: int, where: str) -> None:
         super().__init__(
@@ -28,7 +28,7 @@ class Diverged(RunError):
 
 
 class FiniteWatch:
-    """Remembers on the device the first step whose loss was not finite: asking each step would make the host wait."""
+    """Remembers, on the device, the first step whose loss was not finite: to ask in every step would make the host wait."""
 
     def __init__(self, device: torch.device) -> None:
         self._first = torch.full((), _NEVER, dtype=torch.int64, device=device)
@@ -48,7 +48,7 @@ class FiniteWatch:
 
 
 def batch_of(config: Config, step: int, n_images: int) -> NDArray[np.int64]:
-    """Which images the batch of this step holds."""
+    """The ids of the images in the batch of this step."""
     assert config.batch_size is not None
     epoch, position = divmod(step, n_images // config.batch_size)
     order: NDArray[np.int64] = epoch_order(config.seed, epoch, n_images).numpy()

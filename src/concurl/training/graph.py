@@ -1,199 +1,40 @@
-"""The fast forms of a step: kernels fused by torch.compile, and the whole step replayed as one CUDA graph."""
+"""The whole step replayed as one CUDA graph, and the choice of a step's fastest form."""
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from concurl.data.store import default_folder
-from concurl.errors import UserError
-from concurl.network.encoder import ResNet
-from concurl.network.model import Model
-from concurl.training.interrupt import TERMINATIONS
-from concurl.training.step import MakeViews, Step
-
-log = logging.getLogger("concurl")
-T = TypeVar("T")
+from concurl.training.compiled import CompiledStep, CompiledViews
+from concurl.training.parallel import distribute_step
+from concurl.training.step import Step
 
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
-"""(images, ids, number, settings, clustering) -> (loss, l1, l2, l3): Step and its faster forms."""
+"""(images, ids, number, settings, clustering) -> (loss, l1, l2, l3), as Step.__call__ has it."""
 
-MOST_FORMS = 256  # of one block: seven shapes in a ResNet, with and without gradients, for each size of batch and image
-WARM_UP = 3  # plain steps before capture: they make the optimiser's state and let libraries choose kernels
-
-
-class _OrPlain:
-    """Fused code until it fails in a form that has not run before; from then on the plain code it was made of."""
-
-    def __init__(self) -> None:
-        self._proven: set[bool] = set()  # forms (of the step: with clustering, without) that have run once
-        self._failed = False
-        _make_ready()
-
-    def decided(self, form: bool) -> bool:
-        return self._failed or form in self._proven
-
-    def __call__(self, form: bool, fused: Callable[[], T], plain: Callable[[], T]) -> T:
-        if self._failed:
-            return plain()
-        try:
-            result = fused()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # compilers fail in many classes, forward and backward
-            if self.decided(form):
-                raise
-            log.warning("torch.compile failed (%s): going on without it", str(error).strip().splitlines()[0][:200])
-            self._failed = True
-            return plain()
-        self._proven.add(form)
-        return result
+WARM_UP = 3  # steps before the capture: they create the optimiser's state and let libraries choose kernels
 
 
-class CompiledStep:
-    """A Step whose pieces, forward and backward, torch.compile has fused; plain again if that fails.
-
-    The networks are compiled block by block: equal blocks share one piece of code, so a ResNet-34 is ready as soon as a
-    ResNet-18. The pieces are in place during a step only; other passes (other shapes, evaluation) stay plain.
-    """
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self._run = _OrPlain()
-        places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
-        places += [(block, "forward") for block in blocks(step.model)]
-        self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
-
-    def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        # Batch norm's statistics and the queue: a step that fails halfway has moved them, and is taken again.
-        buffers = [] if self._run.decided(clustering) else [*self.step.model.buffers(), *self.step.queue.buffers()]
-        before = [buffer.clone() for buffer in buffers]
-
-        def fused() -> Tensor:
-            with self._in_place():
-                return self.step(images, ids, number, settings, clustering)
-
-        def plain() -> Tensor:
-            self.step.optimizer.zero_grad()  # the one that failed may have left gradients
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
-            return self.step(images, ids, number, settings, clustering)
-
-        return self._run(clustering, fused, plain)
-
-    @contextmanager
-    def _in_place(self) -> Iterator[None]:
-        before = [(owner, name, vars(owner).get(name)) for owner, name, _ in self._compiled]
-        for owner, name, compiled in self._compiled:
-            object.__setattr__(owner, name, compiled)
-        try:
-            yield
-        finally:
-            for owner, name, found in before:
-                object.__delattr__(owner, name) if found is None else object.__setattr__(owner, name, found)
-
-
-class CompiledViews:
-    """Views that torch.compile has fused; plain again if that fails. On several ranks nothing else is compiled.
-
-    They are made before the step sends anything. A rank whose compiler fails can make them once more by itself; within
-    networks or codes it would send its sums twice, and the others would take them for those of the next layer.
-    """
-
-    def __init__(self, views: MakeViews) -> None:
-        self._run = _OrPlain()
-        self._plain: MakeViews = views
-        self._fused: MakeViews = torch.compile(views, dynamic=False)
-
-    def __call__(self, *given: Tensor) -> Sequence[Tensor]:
-        return self._run(True, lambda: self._fused(*given), lambda: self._plain(*given))
-
-
-def _make_ready() -> None:
-    import torch._dynamo
-    import torch._inductor.config  # here, as it takes a second that only those who compile should wait
-
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_FORMS)
-    # One form of each pointwise kernel and not the fastest of several: as fast here, and ready ten seconds sooner.
-    torch._inductor.config.triton.autotune_pointwise = False
-    _keep_kernels()
-    _gather_in_pooling()
-    if torch.cuda.is_available():
-        _start_compilers()
-
-
-def _keep_kernels() -> None:
-    """Compiled kernels are kept beside the packed images: torch's own place is in /tmp, which a restart empties."""
-    try:
-        from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
-
-        if cache_dir() != default_cache_dir():
-            return  # the user has said where
-        folder = default_folder() / "compiled"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (ImportError, OSError, UserError) as error:
-        log.debug("compiled kernels are kept where torch keeps them: %s", error)
-        return
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-
-
-def _gather_in_pooling() -> None:
-    """Max-pooling's gradient is gathered, each pixel's from the windows it lies in.
-
-    torch would scatter it, by atomic sums on a GPU: their order, and with it the last bits, are other ones in each run.
-    """
-    try:
-        from torch._inductor.decomposition import decompositions, fast_random_decomps
-
-        decompositions.pop(torch.ops.aten.max_pool2d_with_indices_backward.default, None)
-        fast_random_decomps.cache_clear()  # a copy of them, if something has been compiled before
-    except (ImportError, AttributeError):
-        log.debug("this torch decomposes in another way")
-
-
-def _start_compilers() -> None:
-    """torch's compiling processes, deaf to SIGTERM and SIGHUP from birth; they end with this process.
-
-    A signal to a whole group (a scheduler's, `timeout`'s, a closed terminal's) would kill them, and the step that we mean
-    to finish and save would wait for them for ever.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return  # only there may handlers be set
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATIONS}
-    try:
-        from torch._inductor.async_compile import AsyncCompile
-
-        AsyncCompile.warm_pool()
-    except (ImportError, AttributeError):
-        log.debug("this torch starts its compiling processes in another way")
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def blocks(model: Model) -> Iterator[nn.Module]:
-    """The pieces of the networks that are compiled on their own."""
-    for branch in (model.online, model.target):
-        encoder = branch.encoder
-        yield from (encoder.stem, *encoder.stages) if isinstance(encoder, ResNet) else (encoder,)
-        yield branch.projector
-        yield branch.cluster_head
-    yield model.predictor
+def fast_form(step: Step, compiling: bool) -> TakeStep:
+    """The fastest form of a step: on a GPU compiled and captured; on several ranks only its views are compiled."""
+    if step.world.size > 1:
+        if compiling:
+            step.views = CompiledViews(step.views)
+        distribute_step(step)
+        return step
+    if not compiling:
+        return step
+    compiled = CompiledStep(step)
+    return CapturedStep(compiled) if step.A.is_cuda else compiled
 
 
 class CapturedStep:
-    """A step that is recorded once and then replayed: one launch instead of hundreds.
+    """A step that is recorded as a CUDA graph and then replayed: one launch instead of hundreds.
 
-    The first steps, and the first after clustering begins (the step changes its form there), are taken plainly;
-    they are ordinary steps of training. Recording itself executes nothing.
+    The first steps, and the first after clustering begins (where the step changes its form), run without the graph; they
+    are ordinary steps of training. The recording itself executes nothing.
     """
 
     def __init__(self, step: TakeStep) -> None:

@@ -1,6 +1,6 @@
-"""SIGINT, SIGTERM and SIGHUP: the step in flight is finished, the run saved; a second SIGINT stops at once.
+"""SIGINT, SIGTERM and SIGHUP: training finishes its step and saves the run; a second SIGINT stops it at once.
 
-Outside of the training loop there is nothing to finish, and they stop the work where it stands.
+Outside the training loop there is nothing to finish, and they stop the work where it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from concurl.errors import RunError
@@ -25,11 +25,11 @@ class Interrupted(RunError):
         super().__init__(message, 128 + number)
 
 
-TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)  # asked to go; and the terminal has gone
+TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)  # a request to end; the terminal was closed
 
 
 class Terminated(KeyboardInterrupt):
-    """One of those, in the form of the other interruption: what cleans up after Ctrl-C cleans up after it too."""
+    """One of TERMINATIONS as a KeyboardInterrupt: whatever cleans up after Ctrl-C cleans up after it, too."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def termination_as_exception() -> Iterator[None]:
-    """They raise Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped, half files removed."""
+    """TERMINATIONS raise Terminated, as SIGINT raises KeyboardInterrupt: workers are stopped and partial files removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,18 +54,18 @@ def termination_as_exception() -> Iterator[None]:
 
 
 def _ignored(number: int) -> bool:
-    """By who started us: a shell's background job shall not hear Ctrl-C, nor one under nohup that the terminal has gone."""
+    """By whoever started us: Ctrl-C is not for a shell's background jobs, nor a closed terminal for those under nohup."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    for other in TERMINATIONS:  # one is enough: a second must not break into the cleaning up
+    for other in TERMINATIONS:  # a second one must not interrupt the cleaning up
         signal.signal(other, signal.SIG_IGN)
     raise Terminated(number)
 
 
 def _ask_again(otherwise: Callable[[Any], object], lost: Any) -> None:
-    """An interruption that came during a destructor: Python drops those, so it is sent once more, a moment later."""
+    """Python drops an interruption that comes during a destructor, so it is sent again a moment later."""
     if not isinstance(lost.exc_value, KeyboardInterrupt):
         otherwise(lost)
         return
@@ -90,14 +90,12 @@ class SignalWatch:
                     self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def stop_if_asked(self) -> None:
-        """The interruption that was held back, at a moment that can bear it."""
+        """Raise the interruption that was held back."""
         if self.caught in TERMINATIONS:
             raise Terminated(self.caught)
         if self.caught is not None:

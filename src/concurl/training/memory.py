@@ -1,4 +1,4 @@
-"""Out of memory: told in one line, with the part of the batch that would probably fit."""
+"""Out of memory: the error says in one line which part of the batch would probably fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from concurl.data.feed import free_host_memory
 from concurl.errors import RunError
 from concurl.network.model import Model
 
-# Gradients, the target's pass, the views and the allocator's waste, on top of what the backward pass keeps.
+# On what the backward pass keeps: gradients, the target's pass, the views and what the allocator wastes.
 _OVERHEAD = 2.5
 
 
@@ -37,7 +37,7 @@ def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
 
 
 def _remedy(config: Config, device: torch.device) -> str:
-    queue = 2 * 4 * config.n_views * config.queue_size * config.embedding_dim  # bytes: a step holds a second copy
+    queue = 2 * 4 * config.n_views * config.queue_size * config.embedding_dim  # in bytes; a step makes a copy
     if queue > _failed_part(config) * _bytes_per_image(config):
         return f"queue_size={config.queue_size:,} takes more than the networks do: take a smaller --queue-size"
     size = fitting_part(config, device)
@@ -47,7 +47,7 @@ def _remedy(config: Config, device: torch.device) -> str:
 
 
 def fitting_part(config: Config, device: torch.device) -> int:
-    """The largest power of two, below the part (or batch) that failed, that should fit into what is free."""
+    """The largest power of two that should fit into the free memory; at most half of the part (or batch) that failed."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(device)[0]
@@ -73,20 +73,20 @@ def _tells_of_memory(error: BaseException) -> bool:
 
 
 def _let_go(error: BaseException) -> None:
-    """The frames that the exception came through hold the very tensors that were too many."""
+    """Free the tensors that the frames of the exception still hold."""
     for link in _chain(error):
         traceback.clear_frames(link.__traceback__)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came of: the recording of a CUDA graph that memory cut short ends in another error."""
+    """The error and its causes: if memory runs out while a CUDA graph is recorded, that ends in another error."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _bytes_per_image(config: Config) -> float:
-    """What the backward pass keeps of the views of an image; counted on shapes alone, so it takes no memory."""
+    """What the backward pass keeps of an image's views, counted from shapes alone, which takes no memory."""
     kept: dict[int, Tensor] = {}
 
     def count(tensor: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def _bytes_per_image(config: Config) -> float:
     images = 2
     with torch.device("meta"):
         model = Model(config)
-        x = torch.zeros(config.n_views * images, 2 if config.sobel else 3, config.view_size, config.view_size)
+        x = torch.zeros(config.n_views * images, config.channels, config.view_size, config.view_size)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(x)
     weights = {id(weight) for weight in model.parameters()}

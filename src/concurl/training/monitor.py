@@ -1,4 +1,4 @@
-"""A label-free look at the run after an epoch: how diverse is the ensemble, how large are the clusters."""
+"""A look at the run after an epoch, without labels: how diverse the ensemble is, and how large the clusters are."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from concurl.objective.ensemble import diversity, ensemble_log_assignments
 from concurl.objective.sinkhorn import sinkhorn
 
 Judge = Callable[[NDArray[np.int64], NDArray[np.int64]], dict[str, float]]
-"""(image ids, their clusters) -> scores against labels that only the judge knows; see clustering.evaluate."""
+"""(image ids, their clusters) -> scores, by labels that only the judge knows; see clustering/evaluate.py."""
 
 
 class Monitor:
-    """Looks at a fixed, seeded sample of the images, with the evaluation's view of them."""
+    """Looks at a fixed, seeded sample of the images, in their evaluation view."""
 
     def __init__(
         self, config: Config, images: NDArray[np.uint8], A: Tensor, autocast: torch.dtype | None, judge: Judge | None
@@ -33,7 +33,7 @@ class Monitor:
         self.ids = sample(config.seed, len(images), config.monitor_images).numpy()
 
     def embeddings(self, model: Model, ids: NDArray[np.int64]) -> tuple[Embeddings, Embeddings]:
-        """The outputs of the online and of the target branch for these images."""
+        """The outputs of the online branch and of the target for these images."""
         c = self.config
         assert c.image_size is not None, "settle the config first"
         some = pick(self.images, ids)
@@ -41,19 +41,20 @@ class Monitor:
         return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
+        """What an epoch's row of metrics says about the model."""
         c = self.config
         online, target = self.embeddings(model, self.ids)
         z, v = normalize(online.z, dim=1), normalize(target.v, dim=1)
-        # Deviation of the unit vectors' components, times sqrt(dim): 1 for features spread evenly, 0 for collapse.
+        # The standard deviation of a unit vector's component, times sqrt(dim): 1 if spread evenly, 0 if collapsed.
         seen: dict[str, Any] = {"feature_std": float(v.std(dim=0).mean() * v.shape[1] ** 0.5)}
         if not clustering:
             return seen
         C = model.prototypes.detach()
         scores = z @ normalize(C, dim=1).t()
-        # Sizes by p, without balance: codes would hide a cluster that has run empty.
+        # By p, without balancing: codes would hide that a cluster has become empty.
         seen["cluster_sizes"] = torch.bincount(scores.argmax(1), minlength=c.n_clusters).tolist()
-        if len(self.A) > 1:  # one member alone would pass for full agreement
-            # One member after the other: all at once would take gigabytes where there are 1,000 clusters.
+        if len(self.A) > 1:  # a single member would pass for full agreement
+            # Member by member: with 1,000 clusters, all at once would take gigabytes.
             ballots = [ensemble_log_assignments(z, C, one, c.tau).argmax(2) for one in torch.split(self.A, 1)]
             votes = torch.cat(ballots)  # (M, n)
             seen["diversity_mean"], seen["diversity_std"] = diversity(votes, c.n_clusters)

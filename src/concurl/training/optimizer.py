@@ -1,4 +1,4 @@
-"""The update rule: Adam as in the paper, AdamW or SGD, with the predictor on its own learning rate."""
+"""The update rule: Adam as in the paper, AdamW or SGD, with a learning rate of its own for the predictor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from concurl.network.model import Model
 
 
 def make_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
-    """Groups: decayed weights and the rest (biases, norms, prototypes); predictor and cluster parts have their own.
+    """The optimiser of all that is trained; weights are decayed, but not biases, norms and prototypes.
 
-    The cluster parts get no gradient before clustering begins, and fused SGD wants a group's momenta to begin together.
-    The learning rate is a tensor on the device, so that changing it needs neither a host round trip nor a new graph.
+    The predictor has groups of its own, for its learning rate. So have the cluster parts, which get no gradient before
+    clustering begins: fused SGD requires that all momenta of a group begin in the same step. Learning rates are tensors on
+    the device, so that a change needs neither the host nor a new CUDA graph.
     """
     groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -51,13 +52,13 @@ def tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_tensors(optimizer: torch.optim.Optimizer, named: dict[str, Tensor]) -> None:
-    whole = optimizer.state_dict()
+    """Restore what `tensors` gave."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in named.items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
-    # The fused updates walk through memory and take it for granted that a weight and its momenta lie in it alike.
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    # The fused updates assume that a weight and its momenta have the same memory layout.
     for parameter, entry in optimizer.state.items():
         for name, value in entry.items():
             if value.shape == parameter.shape:

@@ -1,4 +1,4 @@
-"""A step that is one of several, on several processes: torch's DistributedDataParallel joins their gradients."""
+"""A step on several ranks: torch's DistributedDataParallel averages their gradients."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from concurl.training.step import Step
 
 def distribute_step(step: Step) -> None:
     """Let torch average the gradients over the ranks while the backward pass is still running."""
-    # find_unused_parameters: the cluster parts rest until clustering begins, projector and predictor while alpha
-    # is 0. It also keeps torch from rearranging its buckets after the first step, so that a resumed run adds in
-    # the order of an undisturbed one.
+    # find_unused_parameters: the cluster parts get no gradient before clustering begins, nor projector and predictor
+    # while alpha is 0. It also keeps torch from rearranging its buckets after the first step, so that a resumed run
+    # adds in the same order as one without interruption.
     joined = DistributedDataParallel(_Losses(step), find_unused_parameters=True)
-    joined.broadcast_buffers = False  # batch norm's statistics are equal on all ranks as it is
+    joined.broadcast_buffers = False  # batch norm's statistics are already equal on all ranks
     step.losses = joined  # type: ignore[method-assign]
     if isinstance(step, AccumulatedStep):
-        step.not_yet = joined.no_sync
+        step.no_sync = joined.no_sync
 
 
 class _Losses(nn.Module):
-    """A step's losses as a module: all that lies between parameters and loss must pass through its forward."""
+    """A step's losses as a module, because torch follows only what passes through a module's forward."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
         self.model, self._losses = step.model, step.losses
-        # Part of no loss: torch warns, on each rank, as soon as it finds no parameter that was left unused.
+        # Not part of any loss: torch warns, on each rank, if no parameter was left unused.
         self.resting = nn.Parameter(step.model.prototypes.new_zeros(1))
 
     def forward(self, *arguments: object) -> Tensor:

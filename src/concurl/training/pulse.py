@@ -1,4 +1,4 @@
-"""When the ranks talk about stopping and saving: together, and about once a second."""
+"""When the ranks agree on stopping and saving: all in the same step, about once a second."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from concurl.training.distributed import World
 
 
 class Pulse:
-    """A signal reaches one rank before another, and clocks differ; a checkpoint needs all ranks at one step.
+    """A checkpoint needs all ranks in the same step, but a signal reaches one before another, and their clocks differ.
 
-    To ask in every step would make each host wait for the slowest; so the ranks agree on the next time too.
+    Asking in every step would make each host wait for the slowest; so they also agree on the step of the next question.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._next = 0
-        self._last = (0, 0.0)  # step and time of the last talk
+        self._last = (0, 0.0)  # step and time of the last question
 
     def agreed(self, step: int, asked: int | None, due: bool) -> tuple[int | None, bool]:
-        """(signal that some rank was sent, whether some rank's clock says that a checkpoint is due)."""
+        """(the signal that some rank was sent, or None; whether a checkpoint is due on some rank)."""
         if self.world.size == 1:
             return asked, due
         if step < self._next:

@@ -1,4 +1,4 @@
-"""metrics.jsonl: what a run says to programs while it runs; train.log: what it says to people, kept."""
+"""What a run writes as it goes: metrics.jsonl for programs, train.log for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurl.progress import OneLine
 
 
 class MetricsFile:
-    """metrics.jsonl: one line per epoch, on disk at once. Without a folder the rows are only kept in memory."""
+    """metrics.jsonl: one line per epoch, synced to disk at once. Without a folder the rows are only kept in memory."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / "metrics.jsonl"
@@ -30,24 +30,24 @@ class MetricsFile:
     def append(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
         if self.path is not None:
-            _append(self.path, _line(row), sync=True)  # a checkpoint that follows counts on it
+            _append(self.path, _line(row), sync=True)  # a checkpoint that follows relies on it
 
 
 class LogFile(logging.Handler):
-    """train.log. A full disk ends the run here as it does anywhere else, and not in a traceback of logging's."""
+    """train.log. Here, too, a full disk ends the run with one line, and not with a traceback from logging."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
         self.setFormatter(OneLine("%(asctime)s %(message)s"))
-        _append(path, b"")  # a folder that cannot be written to is found now
+        _append(path, b"")  # so that a folder that cannot be written to is noticed now
 
     def emit(self, record: logging.LogRecord) -> None:
         _append(self.path, (self.format(record) + "\n").encode(errors="surrogateescape"))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line cut off by a kill is passed over."""
+    """The rows of a metrics.jsonl, without a last line that a kill has cut off."""
     rows: list[dict[str, Any]] = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
@@ -61,22 +61,19 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """All of the line, or none of it."""
+    """Append the whole line, or nothing of it."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            length = os.fstat(descriptor).st_size
+        with open(path, "ab", buffering=0) as file:
+            length = file.seek(0, os.SEEK_END)
             try:
-                written = os.write(descriptor, line)
+                written = file.write(line)
                 if written < len(line):
-                    os.write(descriptor, line[written:])  # there is no room for the rest: this says so
+                    file.write(line[written:])  # there is no room for the rest: this raises the error
                 if sync:
-                    os.fsync(descriptor)
+                    os.fsync(file.fileno())
             except OSError:
-                os.ftruncate(descriptor, length)
+                file.truncate(length)
                 raise
-        finally:
-            os.close(descriptor)
     except OSError as error:
         raise cannot_write(error, path, len(line)) from error
 

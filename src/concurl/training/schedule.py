@@ -13,7 +13,7 @@ from concurl.config import Config
 
 
 class Settings(NamedTuple):
-    """The values of one step; floats here, 0-dimensional tensors on the device during training."""
+    """The values of one step: floats here, 0-dimensional tensors on the device in training."""
 
     learning_rate: float | Tensor
     tau_b: float | Tensor
@@ -31,9 +31,9 @@ class Schedule:
 
     @property
     def cluster_step(self) -> int:
-        """First step in which L2 and L3 act; `total_steps` if they never do, 0 if there is nothing else to learn from.
+        """The first step with L2 and L3: 0 if there is no L1, `total_steps` if they have no weight.
 
-        However short the run, they have its last step: head and prototypes would end as they were drawn.
+        However short the run, its last step has them: otherwise head and prototypes would end as they were drawn.
         """
         if not self.config.clusters:
             return self.total_steps
@@ -41,12 +41,13 @@ class Schedule:
         return min(round(start * self.total_steps), self.total_steps - 1)
 
     def at(self, step: int) -> Settings:
+        """The settings of a step, as floats."""
         factor, taken, steps = self._course(step)
         rate = factor * self._learning_rate(taken / steps, steps)
         return Settings(rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step))
 
     def _course(self, step: int) -> tuple[float, int, int]:
-        """(factor on the learning rate, steps taken, steps in all); two courses if clustering has one of its own."""
+        """(factor on the learning rate, steps taken, steps in all) of the step's course: with cluster_lr there are two."""
         begin = self.cluster_step
         if self.config.cluster_lr is None or begin in (0, self.total_steps):
             return 1.0, step, self.total_steps
@@ -60,7 +61,7 @@ class Schedule:
 
     def _learning_rate(self, progress: float, steps: int) -> float:
         c = self.config
-        warmup = c.warmup if c.warmup * steps > 1 else 0.0  # of one step alone, it would be a step at a rate of 0
+        warmup = c.warmup if c.warmup * steps > 1 else 0.0  # a warm-up of one step would be a step at a rate of 0
         if progress < warmup:
             return c.learning_rate * progress / warmup
         if c.schedule == "constant":

@@ -1,4 +1,4 @@
-"""All that changes while a run trains, as named tensors: what a checkpoint holds, and what a run goes on from."""
+"""All that changes in training, as named tensors: what a checkpoint holds, and what a run is resumed from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from concurl.training.optimizer import load_tensors, tensors
 
 @dataclass(frozen=True)
 class TrainingState:
-    """The trainer's own tensors, not copies of them."""
+    """References to the trainer's own tensors, not copies."""
 
     model: Model
     optimizer: torch.optim.Optimizer
@@ -26,12 +26,13 @@ class TrainingState:
     totals: Tensor
 
     def named(self) -> dict[str, Tensor]:
+        """All of them by name."""
         found = {"totals": self.totals, **self.clusters()}
         found |= {f"model.{name}": t for name, t in self.model.state_dict().items()}
         return found | {f"optimizer.{name}": t for name, t in tensors(self.optimizer).items()}
 
     def clusters(self) -> dict[str, Tensor]:
-        """What rests, as it was drawn, until clustering begins."""
+        """Those that stay as they were drawn until clustering begins."""
         queue = {f"queue.{name}": t for name, t in self.queue.state_dict().items()}
         return {"A": self.A, "model.prototypes": self.model.prototypes, **queue}
 
@@ -44,9 +45,9 @@ class TrainingState:
 
 
 def same_run(config: Config, kept: str, *, until_clustering: bool) -> bool:
-    """Is `kept`, a configuration as json, ours? If asked so, in all that acts before clustering begins.
+    """Is `kept` (json) the same configuration, or with `until_clustering` the same in all that acts before clustering?
 
-    What an older version did not know yet has its default, which is what that version did.
+    Options that an older version did not have take their defaults, which is how that version behaved.
     """
     try:
         other = Config.from_dict(json.loads(kept))
@@ -56,5 +57,6 @@ def same_run(config: Config, kept: str, *, until_clustering: bool) -> bool:
 
 
 def under(prefix: str, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with `prefix` and a dot, without it."""
     start = prefix + "."
     return {name[len(start) :]: tensor for name, tensor in named.items() if name.startswith(start)}

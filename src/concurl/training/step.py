@@ -1,4 +1,4 @@
-"""One step of training: two views (or more), both branches, three losses, one update, one move of the target."""
+"""One step of training: views of the images, both branches, three losses, one update of the weights and of the target."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
 
 MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
-"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> x1, x2 float (B, C, S, S), or n_views of them"""
+"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> n_views tensors x1, x2, ..., each float32 (B, channels, S, S)"""
 
 
 class Known(NamedTuple):
-    """What was found out about images before their losses are asked for (see accumulate.py)."""
+    """What has been computed about a part of the batch before its losses (see accumulate.py)."""
 
-    target: Embeddings | None  # None where no loss looks at the target
-    codes: Tensor | None  # q (V, B, K); None while clustering does not act
+    target: Embeddings | None  # None where no loss needs the target
+    codes: Tensor | None  # q (V, B, K); None before clustering begins
 
 
 class Step:
-    """Everything a step needs; calling it takes the step.
+    """Holds everything that a step needs; a call takes the step.
 
-    Nothing in it waits for the device: what changes from step to step (`number`, `settings`) comes in as tensors,
-    so that the whole step can be captured in one CUDA graph.
+    The host never waits for the device, and what changes from step to step (`number`, `settings`) comes in as tensors.
+    So the whole step can be captured in one CUDA graph.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Step:
         self.world = world or World()
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        """Take one step; returns (loss, l1, l2, l3) as one tensor. `settings` is a row of Schedule.table.
+        """Take step `number` with `settings`, a row of Schedule.table; returns (loss, l1, l2, l3) as one tensor.
 
-        On several ranks each brings its share of the batch; weights, codes and losses are those of the whole.
+        On several ranks each brings its share of the batch; weights, codes and losses are those of the whole batch.
         """
         now = Settings(*settings)
         views = self.views(images, ids, number)
-        _check_views(views, self.config.n_views, len(images), 2 if self.config.sobel else 3)
+        _check_views(views, self.config.n_views, len(images), self.config.channels)
         losses = self.descend(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
@@ -71,16 +71,16 @@ class Step:
         return self.world.mean(losses)
 
     def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
-        """The losses; their gradients are then in the parameters."""
+        """Compute the losses (4,) and leave their gradients in the parameters."""
         losses = self.losses(views, now, clustering)
         losses[0].backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
     def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
-        """(L_total, L1, L2, L3); L2 and L3 are 0 while they do not act."""
+        """(L_total, L1, L2, L3) as one tensor; L2 and L3 are 0 before clustering begins."""
         x = joined(views)
         with precision(self.autocast, x.device):
-            # NOTE: all views go through in one pass, so batch norm sees the statistics of all together.
+            # NOTE: all views go through in one pass, so batch norm normalises them together.
             online: Embeddings = self.model(x)
             if known is None:
                 known = Known(self.target(x), None)
@@ -94,9 +94,9 @@ class Step:
         clustering: bool,
         q: Tensor | None = None,  # (V, B, K): the codes, where they are known
     ) -> Tensor:
-        """The losses from what the two branches made of the views, the first view's rows before the second's.
+        """The losses from the embeddings of all views (V * B rows, the first view's before the second's).
 
-        NOTE: the paper has two views. Of more, every pair counts, each as the paper's two.
+        NOTE: the paper has two views. With more, each loss is the mean over all pairs of views.
         """
         c = self.config
         l1 = l2 = l3 = torch.zeros((), device=online.z.device)
@@ -113,7 +113,7 @@ class Step:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
                 l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], codes[a], codes[b]))  # eq. 5
             if c.gamma > 0:
-                # M tables: in half precision their products move half the memory.
+                # There are M tables of products: half precision halves the memory traffic.
                 with precision(self.autocast, z.device):
                     log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
                 l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], codes[a], codes[b]))  # eq. 6
@@ -127,15 +127,15 @@ class Step:
 
     @torch.no_grad()
     def target(self, x: Tensor) -> Embeddings | None:
-        """The target's embeddings of all views, if any loss looks at them."""
+        """The target's embeddings of all views, or None if no loss needs them."""
         used = self.config.alpha > 0 or self.config.codes_from == "target"
         return self.model.target(x) if used else None
 
     @torch.no_grad()
     def codes(self, z: Tensor) -> Tensor:
-        """q (V, B, K) of the views' z (V, B, dim), each view balanced on its own over all ranks, with its queue if any.
+        """q (V, B, K) from z (V, B, dim): each view is balanced on its own, over all ranks, together with its queue.
 
-        NOTE: eq. 4 writes C and Z without bars; as in SwAV, and as in eq. 3, both are normalised here.
+        NOTE: eq. 4 has C and Z without the bars of unit vectors. Here both are normalised, as in SwAV and in eq. 3.
         """
         c, B = self.config, z.shape[1]
         unit = normalize(z, dim=-1)
@@ -146,14 +146,14 @@ class Step:
         return q[:, :B]
 
     def whole(self, z: Tensor) -> Tensor:
-        """The rows of all ranks, in the batch's order: so the queue is the same on any number of them."""
+        """The rows of all ranks in the order of the batch, so that the queue does not depend on the number of ranks."""
         return self.world.gather(z)
 
 
 def _check_views(views: object, n_views: int, n_images: int, channels: int) -> None:
-    """The user's own views() may give anything."""
+    """Refuse what is not n_views float tensors of one shape: a user's own views() may return anything."""
     found = list(views) if isinstance(views, Sequence | Tensor) else [views]
-    floats = (torch.float32, torch.get_default_dtype())  # the second is another only where all is computed in float64
+    floats = (torch.float32, torch.get_default_dtype())  # the second differs only where everything is float64
     shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype in floats else () for x in found}
     shape = shapes.pop() if len(shapes) == 1 else ()
     if len(found) != n_views or len(shape) != 4 or shape[:2] != (n_images, channels):
@@ -165,9 +165,10 @@ def _check_views(views: object, n_views: int, n_images: int, channels: int) -> N
 
 
 def by_view(rows: Tensor, n_views: int) -> Tensor:
-    """(V * B, ...), the first view's rows before the second's, as (V, B, ...)."""
+    """(V * B, ...), with the first view's rows before the second's, as (V, B, ...)."""
     return rows.view(n_views, -1, *rows.shape[1:])
 
 
 def joined(views: Sequence[Tensor]) -> Tensor:
+    """The views, V of (B, channels, S, S), one after the other as (V * B, channels, S, S)."""
     return torch.cat(list(views)).contiguous(memory_format=torch.channels_last)  # faster on GPUs and CPUs alike

@@ -1,9 +1,8 @@
-"""The loop. For every batch of every epoch: a Step; in between: the start of clustering, checkpoints, the log."""
+"""The training loop: a Step for every batch of every epoch; in between, the start of clustering, checkpoints and the log."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,22 @@ from concurl.data.batches import epoch_order
 from concurl.data.feed import make_feed
 from concurl.data.fingerprint import fingerprint
 from concurl.errors import RunError, UserError, call
-from concurl.network.model import Model
+from concurl.network.model import Model, seeded_model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.queue import EmbeddingQueue
 from concurl.progress import Progress
 from concurl.training.accumulate import AccumulatedStep, count_parts
 from concurl.training.batchnorm import synchronise
-from concurl.training.beginning import start_clustering
 from concurl.training.checkpoint import load_newest, save_checkpoint
+from concurl.training.cluster_start import start_clustering
 from concurl.training.device import Arithmetic
 from concurl.training.distributed import World
 from concurl.training.divergence import FiniteWatch
-from concurl.training.graph import CapturedStep, CompiledStep, CompiledViews, TakeStep
+from concurl.training.graph import fast_form
 from concurl.training.health import Health
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
 from concurl.training.optimizer import make_optimizer
-from concurl.training.parallel import distribute_step
 from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
@@ -45,37 +43,37 @@ from concurl.views.views import Views
 
 log = logging.getLogger("concurl")
 
-_SEEDING = threading.Lock()  # torch draws weights from one generator, whichever thread asks
-CHECKPOINTS, FEATURES = "checkpoints", "features"  # a run's last states, and the one in which clustering began
+# Two folders of checkpoints: the last states of a run, and the one in which clustering began.
+CHECKPOINTS, FEATURES = "checkpoints", "features"
 
 
 class Trainer:
-    """Trains a Model on images, as `config` says; all it holds between two steps goes into a checkpoint."""
+    """Trains a Model on images as `config` says. All that it holds between two steps goes into a checkpoint."""
 
     def __init__(
         self,
-        config: Config,  # settled: no None left
+        config: Config,  # settled: see recipes.py
         images: NDArray[np.uint8],  # (N, 3, H, W)
         *,
-        folder: Path | None = None,  # where checkpoints and metrics go; None: nowhere
-        encoder: nn.Module | None = None,
-        views: MakeViews | None = None,
+        folder: Path | None = None,  # for checkpoints and metrics; None: they are not written
+        encoder: nn.Module | None = None,  # None: the one that the config names
+        views: MakeViews | None = None,  # None: those of the config's preset
         judge: Judge | None = None,
         strict: bool = False,  # a warning of the health watch ends the run
         world: World | None = None,  # None: this process alone
     ) -> None:
         assert config.batch_size is not None and config.epochs is not None, "settle the config first"
         self.config, self.folder, self.world = config, folder, world or World()
-        self.local_batch = self.world.local(config.batch_size)
-        self.parts = count_parts(config.batch_size, config.micro_batch, self.world.size)
+        self.epochs, self.batch_size, self.n_images = config.epochs, config.batch_size, len(images)
+        self.local_batch = self.world.local(self.batch_size)
+        self.parts = count_parts(self.batch_size, config.micro_batch, self.world.size)
+        self.steps_per_epoch = self.n_images // self.batch_size
+        self.schedule = Schedule(config, self.epochs * self.steps_per_epoch)
         self.arithmetic = Arithmetic.of(config)
-        device = self.arithmetic.device
+        device, autocast = self.arithmetic.device, self.arithmetic.autocast
         self.feed = make_feed(images, device)
-        self.n_images = len(images)
-        self.steps_per_epoch = self.n_images // config.batch_size
-        self.schedule = Schedule(config, config.epochs * self.steps_per_epoch)
 
-        self.model = _seeded_model(config, encoder)
+        self.model = seeded_model(config, encoder)
         self.model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self.world.size > 1:
             synchronise(self.model, self.world)
@@ -84,92 +82,92 @@ class Trainer:
         ).to(device)
         self.queue = EmbeddingQueue(config.queue_size, config.embedding_dim, config.n_views).to(device)
         self.optimizer = make_optimizer(config, self.model)
-        self.step = 0  # the next step's number, and so how many have been taken
-        self.totals = torch.zeros(4, device=device)  # sums of (loss, l1, l2, l3) over this epoch's steps
-        self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
-        self.seconds = 0.0  # of training, over all sittings
-        self._note = ""  # the last epoch's loss and speed, for the progress line
+        pieces = (config, self.model, self.optimizer, self.A, self.queue, views or Views(config), autocast, self.world)
+        step = Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
+        self.take_step = fast_form(step, self.arithmetic.worth_compiling(self.schedule.total_steps))
 
-        self.take_step = self._fast_form(self._plain_step(views or Views(config)))
-        self.monitor = Monitor(config, images, self.A, self.arithmetic.autocast, judge)
+        self.step = 0  # the number of the next step, and so of steps taken
+        self.totals = torch.zeros(4, device=device)  # (loss, l1, l2, l3), summed over the steps of this epoch
+        self.seconds = 0.0  # of training before this process resumed it
+        self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
+        self.images_hash = "" if folder is None else fingerprint(images)
+
+        self.monitor = Monitor(config, images, self.A, autocast, judge)
         self.metrics = MetricsFile(folder if self.world.leads else None)
         self.health = Health(config, strict=strict)
         self.finite = FiniteWatch(device)
         self.pulse = Pulse(self.world)
-        self.images_hash = "" if folder is None else fingerprint(images)
+        self._note = ""  # the last epoch's loss and speed, for the progress line
 
     def fit(self) -> Model:
-        """Train from wherever the run stands to its end."""
-        assert self.config.epochs is not None and self.config.batch_size is not None
+        """Train from where the run stands to its end."""
         log.info("training on %s: %s", self.arithmetic, self.feed.description)
-        if self.parts > 1:  # parts are equal: where the batch does not divide by the size asked for, they are smaller
-            size = counted(self.config.batch_size // self.parts, "image")
+        if self.parts > 1:  # equal parts, and so perhaps smaller than the micro_batch that was asked for
+            size = counted(self.batch_size // self.parts, "image")
             log.info("each batch goes through the networks in %d parts of %s", self.parts, size)
         self.model.train()
         self._begun = self._saved = time.monotonic()
         progress = Progress("train", self.schedule.total_steps, "steps", self.step)
         with SignalWatch() as self._signals:
-            for epoch in range(self.step // self.steps_per_epoch, self.config.epochs):
-                self._epoch(epoch, progress)
+            for epoch in range(self.step // self.steps_per_epoch, self.epochs):
+                self._train_epoch(epoch, progress)
         self._stop_if_asked(self._signals.caught)
-        self._stop_if_strict()  # a run that was resumed at its end has taken no step that would say it
+        self._stop_if_strict()  # here too, as a run that is resumed at its end takes no step
         progress.close()
         return self.model
 
-    def _epoch(self, epoch: int, progress: Progress) -> None:
-        """The steps of an epoch that are still to be taken, and then its row."""
+    def _train_epoch(self, epoch: int, progress: Progress) -> None:
+        """Take the steps that are left of an epoch, and log its row."""
         device, started = self.arithmetic.device, time.monotonic()
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
         numbers = torch.arange(first, end, device=device)
         settings = self.schedule.table(first, end).to(device)
-        for index, (images, ids) in enumerate(self.feed.batches(self._order(epoch), self.local_batch)):
+        batches = self.feed.batches(self._order(epoch), self.local_batch)
+        for number, now, (images, ids) in zip(numbers, settings, batches, strict=True):
             if self.step == self.schedule.cluster_step:
-                self._keep_features()
-                start_clustering(self.config, self.model, self.queue, self.monitor, self.world)
-            clustering = self.step >= self.schedule.cluster_step
-            losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
+                self._begin_clustering()
+            losses = self.take_step(images, ids, number, now, self.step >= self.schedule.cluster_step)
             self.totals += losses
-            self.finite.note(losses[0], numbers[index])
+            self.finite.note(losses[0], number)
             self.step += 1
             progress.advance(1, self._note)
-            if self.step < end:  # at the epoch's end its row comes first, as a resumed run begins with the next epoch
+            if self.step < end:  # after the last step the row comes first: a run resumed there begins the next epoch
                 self._save_if_due()
         self._end_epoch(epoch, end - first, started)
 
     def _order(self, epoch: int) -> Tensor:
-        """This rank's images of the epoch's remaining steps, in their order; what fills no batch is left out."""
-        size = self.config.batch_size
-        assert size is not None
+        """The ids of this rank's images in the remaining steps of the epoch; a last, incomplete batch is left out."""
         taken = self.step - epoch * self.steps_per_epoch
-        order = epoch_order(self.config.seed, epoch, self.n_images)[taken * size : self.steps_per_epoch * size]
-        return self.world.share(order, size // self.parts)  # any number of ranks sees the same parts
+        order = epoch_order(self.config.seed, epoch, self.n_images)
+        order = order[taken * self.batch_size : self.steps_per_epoch * self.batch_size]
+        return self.world.share(order, self.batch_size // self.parts)  # the same parts on any number of ranks
+
+    def _begin_clustering(self) -> None:
+        if self.step > 0:  # kept, so that a run with other clusters (another K, say) need not learn the features again
+            self.finite.check(self.step, self.model.parameters())
+            self.save(FEATURES)
+        start_clustering(self.config, self.model, self.queue, self.monitor, self.world)
 
     def _end_epoch(self, epoch: int, steps: int, started: float) -> None:
-        """An epoch's end: its row, what the monitor and the watch see in it, and a checkpoint if one is due."""
-        c = self.config
-        assert c.batch_size is not None
+        """Log the epoch's row with what the monitor sees, let the health watch look at it, and save if it is time."""
         self.finite.check(self.step)
         row = self._row(epoch)
-        row["images_per_second"] = round(steps * c.batch_size / (time.monotonic() - started), 1)
+        row["images_per_second"] = round(steps * self.batch_size / (time.monotonic() - started), 1)
         self._note = f"loss {row['loss']:.3f}, {row['images_per_second']:,.0f} images/s"
-        self._look(row)
+        last = epoch + 1 == self.epochs
+        if self.world.leads and (last or (epoch + 1) % self.config.monitor_every == 0):
+            row |= self.monitor.look(self.model, self.step > self.schedule.cluster_step)
         self.totals.zero_()
         self.metrics.append(row)
         self.health.look(row)
-        every = c.checkpoint_epochs
-        self._save_if_due(now=epoch + 1 == c.epochs or (every is not None and (epoch + 1) % every == 0))
-
-    def _keep_features(self) -> None:
-        """From here a run can go on with other clusters: with another K, say, at the cost of the rest alone."""
-        if self.step > 0:  # before the first step nothing has been learned
-            self.finite.check(self.step, self.model.parameters())
-            self.save(FEATURES)
+        every = self.config.checkpoint_epochs
+        self._save_if_due(now=last or (every is not None and (epoch + 1) % every == 0))
 
     def _row(self, epoch: int) -> dict[str, Any]:
-        """The epoch's line in metrics.jsonl. To fetch the sums the host waits for the device, once an epoch."""
+        """The epoch's line in metrics.jsonl. Fetching the sums makes the host wait for the device, once per epoch."""
         steps = self.step - epoch * self.steps_per_epoch
         loss, l1, l2, l3 = (self.totals / steps).tolist()
-        acted = min(steps, self.step - self.schedule.cluster_step)  # steps of L2 and L3; the others gave them a 0
+        clustered = min(steps, self.step - self.schedule.cluster_step)  # in the other steps l2 and l3 were 0
         now = self.schedule.at(self.step - 1)
         return {
             "epoch": epoch,
@@ -177,19 +175,13 @@ class Trainer:
             "minutes": round(self._minutes(), 3),
             "loss": loss,
             "l1": l1 if self.config.alpha > 0 else None,
-            "l2": l2 * (steps / acted) if acted > 0 and self.config.beta > 0 else None,
-            "l3": l3 * (steps / acted) if acted > 0 and self.config.gamma > 0 else None,
+            "l2": l2 * (steps / clustered) if clustered > 0 and self.config.beta > 0 else None,
+            "l3": l3 * (steps / clustered) if clustered > 0 and self.config.gamma > 0 else None,
             "learning_rate": now.learning_rate,
             "tau_b": now.tau_b,
         }
 
-    def _look(self, row: dict[str, Any]) -> None:
-        """Add what the monitor sees, every few epochs and at the end."""
-        last = self.step == self.schedule.total_steps
-        if self.world.leads and (last or (row["epoch"] + 1) % self.config.monitor_every == 0):
-            row.update(self.monitor.look(self.model, self.step > self.schedule.cluster_step))
-
-    # ---- stopping and going on --------------------------------------------------------------------------
+    # ---- saving, stopping and resuming ------------------------------------------------------------------
 
     def resume(self) -> bool:
         """Go on from the newest sound checkpoint, or from where clustering began; False if there is neither."""
@@ -210,7 +202,8 @@ class Trainer:
             raise UserError(
                 f"{self.folder}: the images have changed since the run began; bring them back, or start anew (--overwrite)"
             )
-        self.state.load(named | self.state.clusters() if fresh else named)  # our own: it may have had another K
+        # Fresh clusters are this run's own: the checkpoint may be of a run with another K.
+        self.state.load(named | self.state.clusters() if fresh else named)
         self.step, self.seconds = facts["step"], facts["seconds"]
         self.metrics.rewind(self.step // self.steps_per_epoch)
         for row in self.metrics.rows:
@@ -218,10 +211,11 @@ class Trainer:
         return True
 
     def save(self, kind: str = CHECKPOINTS) -> None:
+        """Write a checkpoint, if there is a folder for it; all ranks call this together."""
         if self.folder is None:
             return
         named = self.state.named()
-        self.world.check_same("the weights", (named[name] for name in sorted(named)))  # a file gives no order
+        self.world.check_same("the weights", (named[name] for name in sorted(named)))  # in a fixed order
         if not self.world.leads:
             return
         facts = {
@@ -248,34 +242,10 @@ class Trainer:
         if (complaint := self.health.complaint) is not None:
             raise RunError(f"{complaint}. The run is strict and stops at step {self.step}; it goes on without --strict")
 
-    def _stop_if_asked(self, asked: int | None) -> None:
-        if asked is not None:
+    def _stop_if_asked(self, signal: int | None) -> None:
+        if signal is not None:
             where = f"; go on with: {call('fit', '--resume', '-o', self.folder)}" if self.folder else ""
-            raise Interrupted(asked, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
+            raise Interrupted(signal, f"stopped at step {self.step} of {self.schedule.total_steps}{where}")
 
     def _minutes(self) -> float:
         return (self.seconds + time.monotonic() - self._begun) / 60
-
-    def _plain_step(self, views: MakeViews) -> Step:
-        c, autocast = self.config, self.arithmetic.autocast
-        pieces = (c, self.model, self.optimizer, self.A, self.queue, views, autocast, self.world)
-        return Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
-
-    def _fast_form(self, step: Step) -> TakeStep:
-        compiling = self.arithmetic.compiled(self.schedule.total_steps)
-        if self.world.size > 1:
-            if compiling:
-                step.views = CompiledViews(step.views)
-            distribute_step(step)
-            return step
-        if not compiling:
-            return step
-        compiled = CompiledStep(step)
-        return CapturedStep(compiled) if self.arithmetic.device.type == "cuda" else compiled
-
-
-def _seeded_model(config: Config, encoder: nn.Module | None) -> Model:
-    """Weights from the seed, whatever the caller drew before."""
-    with _SEEDING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return Model(config, encoder)

@@ -1,10 +1,10 @@
-"""The batched operations: every image with its own parameters, and no loop over images.
+"""The batched operations: every image has its own parameters, without a loop over images.
 
-Images are float32 in [0, 1] and lie as (B, H, 3, W), rows before channels: resampling the columns is then
-one bmm and resampling the rows another, with no copy between them, and `normalise` goes back to (B, 3, H, W)
-in a pass that it makes anyway. Parameters are (B,) tensors. All of it is arithmetic on fixed shapes, with no
-indexing by data and no waiting for the device: it compiles into few kernels and a CUDA graph can capture it.
-Eagerly on a CPU, fresh memory costs more than arithmetic: hence the operations in place on temporaries.
+Images are float32 in [0, 1] of shape (B, H, 3, W), rows before channels: so the columns are resampled by one batched product
+and the rows by another, with no copy between them, and `normalise` returns to (B, 3, H, W) in a pass that it makes anyway.
+Parameters are (B,) tensors. All is arithmetic on fixed shapes, without indexing by data and without waiting for the device:
+it compiles into few kernels, and a CUDA graph can capture it. On a CPU without compilation, new memory costs more than
+arithmetic; hence the operations in place on temporaries.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def from_uint8(images: Tensor) -> Tensor:
 
 
 def resampling_matrix(start: Tensor, length: Tensor, n_in: int, n_out: int, flip: Tensor | None = None) -> Tensor:
-    """The matrix (B, n_out, n_in) that cuts `length` pixels of a line from `start` on and makes them n_out.
+    """The matrix (B, n_out, n_in) that crops a line to `length` pixels from `start` on and resizes them to n_out.
 
-    Bilinear, and antialiased where it shrinks: F.interpolate(crop, n_out, mode="bilinear", antialias=True).
-    A hat as wide as an output pixel, but never narrower than an input pixel, lies around each output's place.
+    The same as F.interpolate(crop, n_out, mode="bilinear", antialias=True): the weights of an output pixel are a triangle
+    around its place, as wide as an output pixel but never narrower than an input pixel.
     """
     i = torch.arange(n_out, device=start.device, dtype=start.dtype)[:, None] + 0.5
     j = torch.arange(n_in, device=start.device, dtype=start.dtype)
@@ -46,7 +46,7 @@ def resampling_matrix(start: Tensor, length: Tensor, n_in: int, n_out: int, flip
 
 
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Both directions: (B, H, 3, W) by (B, S, H) and (B, S, W) -> (B, S, 3, S)."""
+    """In both directions: (B, H, 3, W) by the matrices (B, S, H) and (B, S, W) -> (B, S, 3, S)."""
     batch, height = x.shape[:2]
     x = x.flatten(1, 2) @ columns.mT  # (B, 3H, W) @ (B, W, S)
     x = rows @ x.view(batch, height, -1)  # (B, S, H) @ (B, H, 3S)
@@ -54,7 +54,7 @@ def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def warp(x: Tensor, theta: Tensor, size: int, padding: str) -> Tensor:
-    """An affine map (B, 2, 3) of the view's coordinates to the image's, both from -1 to 1 -> (B, S, 3, S)."""
+    """Views (B, S, 3, S) by affine maps theta (B, 2, 3) from a view's coordinates to the image's, both from -1 to 1."""
     grid = F.affine_grid(theta, [len(x), 3, size, size], align_corners=False)
     x = F.grid_sample(x.transpose(1, 2), grid, mode="bilinear", padding_mode=padding, align_corners=False)
     return x.transpose(1, 2)
@@ -64,7 +64,7 @@ def warp(x: Tensor, theta: Tensor, size: int, padding: str) -> Tensor:
 
 
 def luma(x: Tensor) -> Tensor:
-    """(B, H, 3, W) -> (B, H, 1, W), ITU-R 601 as everyone does."""
+    """(B, H, 3, W) -> (B, H, 1, W), by the usual weights of ITU-R 601."""
     r, g, b = x.unbind(2)
     return (0.299 * r + 0.587 * g + 0.114 * b).unsqueeze(2)
 
@@ -82,11 +82,11 @@ def saturation(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def hue(x: Tensor, turns: Tensor) -> Tensor:
-    """Turn the hue circle and keep HSV's value and saturation.
+    """Turn the hue, and keep HSV's value and saturation.
 
-    Around the circle a channel is a plateau at the largest of r, g, b, a third of a turn wide, a ramp down
-    over a sixth, a floor at the smallest and a ramp up; red's plateau is centred at 0, green's at 1/3, blue's
-    at 2/3. So HSV and its six cases are not needed: each channel is read off that curve at the turned hue.
+    As a function of the hue, a channel has a plateau at the largest of r, g, b, a third of a turn wide, then a ramp down over
+    a sixth, a floor at the smallest and a ramp up. Red's plateau is centred at 0, green's at 1/3, blue's at 2/3. So there is
+    no need for HSV and its six cases: each channel is read off that curve at the turned hue.
     """
     r, g, b = x.unbind(2)
     top, bottom = torch.maximum(torch.maximum(r, g), b), torch.minimum(torch.minimum(r, g), b)
@@ -116,11 +116,10 @@ def _per_image(values: Tensor) -> Tensor:
 
 
 def blur_matrix(sigma: Tensor, kernel: int, size: int) -> Tensor:
-    """The matrix (B, S, S) that blurs a line of S pixels, its ends reflected; a sigma near 0: the identity.
+    """The matrix (B, S, S) that blurs a line of S pixels, reflected at its ends; with a sigma near 0, the identity.
 
-    Pixel j is met at its own place and at its two mirror images, and every tap falls on one of the three, so
-    that the sum of a row is the sum of the kernel.
-    NOTE: a line can be reflected once only, so a kernel of more than 2S - 1 pixels is cut to that.
+    The kernel meets pixel j at its own place and at its two mirror images, so each row adds up the whole kernel.
+    NOTE: the line is reflected only once at each end, so a kernel of more than 2S - 1 pixels is cut to that.
     """
     radius = min(kernel // 2, size - 1)
     j = torch.arange(size, device=sigma.device)
@@ -128,10 +127,10 @@ def blur_matrix(sigma: Tensor, kernel: int, size: int) -> Tensor:
 
     def tap(distance: Tensor) -> Tensor:  # (S, S) -> (B, S, S)
         exponent = -distance.square() / (2 * sigma.square()[:, None, None])
-        # e^-50 adds nothing to a float32, and what lies below runs into denormals, on which a CPU is slow
+        # e^-50 adds nothing to a float32, and smaller values become denormals, which are slow on a CPU
         return exponent.clamp_(min=-50).exp_() * (distance.abs() <= radius)
 
-    # the end pixels are their own mirror images and must not be met twice
+    # the end pixels are their own mirror images and must not count twice
     weight = tap(i - j) + tap(i + j) * (j > 0) + tap(2 * (size - 1) - i - j) * (j < size - 1)
     return weight / weight.sum(-1, keepdim=True)
 

@@ -1,4 +1,4 @@
-"""Random views: from the dice to the parameters of every operation, and the operations in their order."""
+"""Random views: the dice give every operation its parameters, and the operations follow in a fixed order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from concurl.views import augment
 from concurl.views.presets import ViewSpec
 
-# Which column of the dice decides what. The columns are fixed, so that an operation switched off leaves the
-# others' numbers as they were; a new one goes to the end.
+# Which column of the dice decides what. Columns are fixed, so that switching an operation off does not change the numbers
+# of the others; a new operation gets columns at the end.
 TRIES = 10
 AREA, RATIO = slice(0, TRIES), slice(TRIES, 2 * TRIES)
 TOP, LEFT, FLIP, VERTICAL_FLIP, ANGLE, QUARTER, SCALE, SHEAR, SHIFT_X, SHIFT_Y = range(20, 30)
@@ -21,7 +21,7 @@ COLUMNS = 39
 
 
 class Box(NamedTuple):
-    """Where the crops lie, in whole pixels; four of (B,)."""
+    """Where the crops are, in whole pixels: four tensors (B,)."""
 
     top: Tensor
     rows: Tensor
@@ -30,13 +30,13 @@ class Box(NamedTuple):
 
 
 def random_view(x: Tensor, spec: ViewSpec, u: Tensor, second: Tensor) -> Tensor:
-    """A view of each image (B, H, 3, W) by the dice u (B, COLUMNS) -> (B, 3 or 2, S, S).
+    """A view of each image x (B, H, 3, W) by the dice u (B, COLUMNS) -> (B, 3 or 2, S, S).
 
-    `second` (B,) says whose chances are those of the second view: so both are made in one go, with half the kernels.
+    `second` (B,) says which rows have the probabilities of the second view: both views are made in one pass.
     """
 
-    def befalls(column: int, chances: tuple[float, float]) -> Tensor:
-        return u[:, column] < torch.where(second, chances[1], chances[0])
+    def chosen(column: int, probabilities: tuple[float, float]) -> Tensor:
+        return u[:, column] < torch.where(second, probabilities[1], probabilities[0])
 
     x = _move(x, spec, u)
     if spec.jitter:
@@ -45,11 +45,11 @@ def random_view(x: Tensor, spec: ViewSpec, u: Tensor, second: Tensor) -> Tensor:
         x = augment.drop_colour(x, u[:, GRAY] < spec.gray)
     if any(spec.blur):
         sigma = _between(u[:, SIGMA], *spec.blur_sigma)
-        sigma = torch.where(befalls(BLUR, spec.blur), sigma, 1e-3)  # so small that the matrix is the identity
+        sigma = torch.where(chosen(BLUR, spec.blur), sigma, 1e-3)  # so small that the matrix is the identity
         matrix = augment.blur_matrix(sigma, spec.blur_kernel, spec.size)
         x = augment.resample(x, matrix, matrix)
     if any(spec.solarise):
-        x = augment.solarise(x, befalls(SOLARISE, spec.solarise))
+        x = augment.solarise(x, chosen(SOLARISE, spec.solarise))
     x = augment.normalise(x)
     return augment.sobel(x) if spec.sobel else x
 
@@ -72,10 +72,10 @@ def _move(x: Tensor, spec: ViewSpec, u: Tensor) -> Tensor:
 def crop_box(spec: ViewSpec, u: Tensor, height: int, width: int) -> Box:
     """torchvision's RandomResizedCrop.
 
-    That draws area and ratio until the crop fits into the image, ten times at most; here all ten are drawn at
-    once and the first that fits is taken.
-    NOTE: where none fits (rare, unless an image is longer than about 2 to 1) the last one is cut to the image
-    and placed at random; torchvision takes the centre.
+    torchvision draws area and ratio until the crop fits into the image, at most ten times; here all ten are drawn at once,
+    and the first that fits is taken.
+    NOTE: if none fits (rare, unless an image is longer than about 2 to 1) the last one is cut to the image and placed at
+    random, where torchvision takes the centre.
     """
     if spec.crop_min == 1:
         side = min(height, width)
@@ -101,7 +101,7 @@ def affine_map(
 ) -> Tensor:
     """The map (B, 2, 3) from the view to the image, both from -1 to 1: flip, scale, shear, turn, shift, crop.
 
-    A turned view looks beyond its crop where the image goes on, and beyond the image by `spec.padding`.
+    A turned view shows the image beyond its crop, and beyond the image what `spec.padding` says.
     """
     angle = _between(u[:, ANGLE], -spec.rotation, spec.rotation)
     quarter = math.pi / 2
@@ -127,8 +127,8 @@ def affine_map(
 def _jitter(x: Tensor, spec: ViewSpec, u: Tensor) -> Tensor:
     """Brightness, contrast, saturation, hue.
 
-    NOTE: always in this order, where torchvision and kornia draw one per call. Another order would be another
-    compiled kernel (24 of them) for the batch, or all of them for every image.
+    NOTE: always in this order, where torchvision and kornia draw one per call. Each of the 24 orders would need a compiled
+    kernel of its own.
     """
     chosen = u[:, JITTER] < spec.jitter
 

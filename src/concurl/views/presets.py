@@ -1,4 +1,4 @@
-"""What a domain may do to its images: a `ViewSpec`, from the options."""
+"""Which random changes suit which kind of images: the options as a `ViewSpec`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from concurl.config import Config
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """Every parameter of a view. The defaults do nothing but bring the image's central square to `size`.
+    """Every parameter of a random view. By default a view is the image's central square, resized to `size`.
 
-    Pairs of probabilities are for the first and the second view (of more, for those at odd and even places).
+    Pairs of probabilities are for the first and the second view (and so on in turn, if there are more).
     """
 
     size: int
@@ -77,12 +77,12 @@ class ViewSpec:
         return self.warps or self.crop_min < 1 or bool(self.flip or self.vertical_flip)
 
 
-SMALL = 64  # pixels of a side, up to which blur would take away what tells one from another
+SMALL = 64  # pixels: in images up to this side, blur would remove what tells them apart
 ALWAYS_AND_EVERY_OTHER_TIME = (1.0, 0.5)  # how the paper blurs its two views
 
 
 def view_spec(config: Config) -> ViewSpec:
-    """The views of `config.preset`, with the user's own crop, blur, solarise and sobel put in."""
+    """The views of `config.preset`, with the config's own crop, blur, solarise and sobel."""
     if config.image_size is None or config.preset is None:
         raise ValueError(
             f"image_size={config.image_size}, preset={config.preset}: settle the Config before views are made"
@@ -92,14 +92,14 @@ def view_spec(config: Config) -> ViewSpec:
         spec = dataclasses.replace(spec, crop_min=config.crop_min)
     if config.blur_kernel == 0:
         spec = dataclasses.replace(spec, blur=(0.0, 0.0))
-    elif config.blur_kernel is not None:  # asking for a kernel asks for blur, also where the preset has none
+    elif config.blur_kernel is not None:  # a kernel asks for blur, even if the preset has none
         spec = dataclasses.replace(spec, blur=ALWAYS_AND_EVERY_OTHER_TIME, blur_kernel=config.blur_kernel)
     # BYOL solarises the second view only
     return dataclasses.replace(spec, sobel=config.sobel, solarise=(0.0, config.solarise))
 
 
 def _natural(size: int) -> ViewSpec:
-    """The paper's. NOTE: it gives no jitter strengths; these are BYOL's, which it follows."""
+    """The paper's. NOTE: it does not give the strengths of the jitter; these are from BYOL, which it follows."""
     return ViewSpec(
         size,
         crop_min=0.08,
@@ -115,17 +115,17 @@ def _natural(size: int) -> ViewSpec:
 
 
 def _small(size: int) -> ViewSpec:
-    """About 32 px: blur would leave nothing to see, and the stronger saturation is what CIFAR recipes use."""
+    """For about 32 px, where blur would leave nothing to see. The stronger saturation is usual for CIFAR."""
     return dataclasses.replace(_natural(size), saturation=0.4, blur=(0.0, 0.0))
 
 
 def _gray(size: int) -> ViewSpec:
-    """Digits, letters, sketches: mirrored or cropped they may be others. Their paper goes on at the edge."""
+    """For digits, letters and sketches, which may change their meaning when mirrored or cropped."""
     return ViewSpec(size, rotation=0.3, scale=(0.75, 1.15), shear=0.2, shift=0.1, padding="border")
 
 
 def _free(size: int) -> ViewSpec:
-    """Seen from above or through a microscope: no up, no down. Half the angles stay off the interpolation."""
+    """For images without up and down, from above or through a microscope. Half of the turns need no interpolation."""
     spec = _natural(size) if size > SMALL else dataclasses.replace(_natural(size), blur=(0.0, 0.0))
     return dataclasses.replace(spec, vertical_flip=0.5, rotation=math.pi, quarter_turns=0.5, padding="reflection")
 

@@ -1,4 +1,4 @@
-"""Two (or more) random views of a batch, and the one view that is not random."""
+"""The random views of a batch that are trained on, and the fixed view of an image that is labelled."""
 
 from __future__ import annotations
 
@@ -13,21 +13,17 @@ from concurl.views.presets import view_spec
 
 
 class Views:
-    """`views(images, ids, step)`: n_views of a uint8 batch, by nothing but seed, step and id.
+    """`views(images, ids, step)` makes n_views of a uint8 batch; each depends only on its image, its id, seed and step.
 
-    It holds no tensors, waits for nothing, and goes through torch.compile(fullgraph=True, dynamic=False) as it is.
+    Holds no tensors, never waits for the device, and can be compiled (fullgraph=True, dynamic=False).
     """
 
     def __init__(self, config: Config) -> None:
         self.seed, self.n_views, self.spec = config.seed, config.n_views, view_spec(config)
 
-    @property
-    def channels(self) -> int:
-        return 2 if self.spec.sobel else 3
-
     def __call__(self, images: Tensor, ids: Tensor, step: Tensor | int) -> tuple[Tensor, ...]:
         """uint8 (B, 3, H, W), int64 (B,), int64 () -> n_views of float32 (B, channels, S, S)."""
-        # an autocast around the training step would round the pixels to bfloat16 in the matrix products
+        # an autocast around the training step would round pixels to bfloat16 in the matrix products
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
             x, n = augment.from_uint8(images), self.n_views
             view = torch.arange(n, device=ids.device).repeat_interleave(len(ids))
@@ -37,9 +33,9 @@ class Views:
 
 
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
-    """The centre of each image, for labelling: uint8 (B, 3, H, W) -> float32 (B, 3 or 2, S, S).
+    """The central square of each image, for labelling: uint8 (B, 3, H, W) -> float32 (B, 3 or 2, S, S).
 
-    The smaller edge goes to S; above 128 px to S * 256 / 224, as the paper does for its 224 px sets.
+    The smaller edge is resized to S or, where S > 128, to S * 256 / 224, as the paper does for its sets of 224 px.
     """
     edge = round(image_size * 256 / 224) if image_size > 128 else image_size
     height, width = images.shape[2:]
@@ -49,7 +45,7 @@ def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Ten
             rows, columns = (
                 _centre(n, n * edge // min(height, width), image_size, images.device) for n in (height, width)
             )
-            if x.device.type == "cpu":  # its float32 products round by an image's place in the batch; a label must not
+            if x.device.type == "cpu":  # float32 products depend on the place in the batch; labels must not
                 x = augment.resample(x.double(), rows.double(), columns.double()).float()
             else:
                 x = augment.resample(x, rows, columns)
@@ -58,7 +54,7 @@ def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Ten
 
 
 def _centre(n_in: int, n_resized: int, n_out: int, device: torch.device) -> Tensor:
-    """The matrix (1, n_out, n_in) of a resize to n_resized of which the middle n_out are kept."""
+    """The matrix (1, n_out, n_in) that resizes a line to n_resized pixels and keeps the middle n_out."""
     start, length = torch.zeros(1, device=device), torch.full((1,), float(n_in), device=device)
     first = round((n_resized - n_out) / 2)
     return augment.resampling_matrix(start, length, n_in, n_resized)[:, first : first + n_out]

@@ -1,4 +1,4 @@
-"""How clustering begins: the cluster head, the prototypes and the queue, from what BYOL has learned by then."""
+"""How clustering begins: cluster head, prototypes and queue are set from what BYOL has learned by then."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from concurl.training.monitor import Monitor
 
 log = logging.getLogger("concurl")
 
-IMAGES = 50_000  # as many as k-means looks at
+IMAGES = 50_000  # at most: a seeded sample for k-means
 
 
 @torch.no_grad()
 def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor, world: World) -> None:
-    """Head, prototypes and queue as the config wants them to begin; the same on all ranks."""
-    if config.head_init == "projector":  # z starts as v: what BYOL has learned by now, and not a random mixture of it
+    """Set head, prototypes and queue as the config says, to the same values on all ranks."""
+    if config.head_init == "projector":  # z starts as v, which BYOL has trained, and not as a random mixture
         for branch in (model.online, model.target):
             branch.cluster_head.load_state_dict(branch.projector.state_dict())
     if config.prototype_init != "random" or config.queue_size:
@@ -36,24 +36,24 @@ def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monito
 
 
 def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
-    """Prototypes by k-means, and a queue of the embeddings that k-means saw."""
+    """Place the prototypes by k-means, and fill the queue with the embeddings that k-means saw."""
     ids = sample(config.seed, len(monitor.images), IMAGES).numpy()
     online, target = monitor.embeddings(model, ids)
     if config.prototype_init != "random":
         centres, labels = spherical_kmeans(target.z, config.n_clusters, seed=config.seed)
-        _tell("k-means", monitor, ids, labels)
+        _log_scores("k-means", monitor, ids, labels)
         if config.prototype_init == "balanced":
             centres, labels = balanced_kmeans(target.z, centres, config.epsilon, config.balance)
-            _tell("balanced k-means", monitor, ids, labels)
+            _log_scores("balanced k-means", monitor, ids, labels)
         model.prototypes.copy_(centres)
     z = online.z if config.codes_from == "online" else target.z
-    # In random order, as batches are: where a folder is sorted by kind, the first ones would all be of one.
+    # In random order, as batches are: the first images of a folder that is sorted by kind are all of one kind.
     mixed = torch.randperm(len(z), generator=torch.Generator().manual_seed(config.seed)).to(z.device)
     queue.fill(normalize(z[mixed], dim=1))
 
 
-def _tell(what: str, monitor: Monitor, ids: NDArray[np.int64], labels: Tensor) -> None:
-    """How good the clusters are that it starts with, where labels are there to say it."""
+def _log_scores(what: str, monitor: Monitor, ids: NDArray[np.int64], labels: Tensor) -> None:
+    """Say how good the first clusters are, where there are true labels to compare with."""
     if monitor.judge is not None:
         found = monitor.judge(ids, labels.cpu().numpy())
         log.info("%s where clustering begins: %s", what, ", ".join(f"{k} {x:.3f}" for k, x in found.items()))
