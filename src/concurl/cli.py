@@ -19,13 +19,13 @@ VERBS = {
     "fit": "train on a folder of images (or a benchmark) and label them",
     "predict": "label images, new ones or old, with a run's model",
     "merge": "join the parts that predict --shard wrote",
-    "report": "make the page of a run anew",
+    "report": "make a run's page again: with names, or scores",
     "export": "a folder per cluster, or the model for other tools",
     "audit": "look through a folder of images before anything is trained",
     "pack": "put many small files into a few large ones (tar shards)",
     "suggest": "how many clusters? try many K on a run's features",
     "evaluate": "score a run against labels",
-    "demo": "the whole way on 1,797 handwritten digits: a few minutes on a CPU, no download",
+    "demo": "try it on 1,797 handwritten digits: a few minutes on a CPU, no download",
 }
 
 OVERVIEW = f"""concurl clusters unlabelled images.
@@ -81,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
         _say(f"{where}{error.strerror or error}{hint}")
         return 2 if denied else 74
     except KeyboardInterrupt as stop:
+        if argv is None:  # we are leaving: for someone who goes on pressing Ctrl-C there is no traceback to see
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _say("stopped")
         return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
 

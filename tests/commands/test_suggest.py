@@ -86,7 +86,7 @@ def test_coarser_groups_are_named_and_the_end_of_the_search_is_said(
     capsys.readouterr()
     several = {2: 0.98, 3: 0.5, 4: 0.95, 5: 0.6}
     monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(several.items()))
-    assert "4 clusters stand out (so do coarser ones: 2). To have them" in suggested(capsys, "--up-to", "5")[-1]
+    assert "4 clusters stand out (so do coarser ones: 2). To get them" in suggested(capsys, "--up-to", "5")[-1]
     *_, advice, end = suggested(capsys, "--up-to", "4")
     assert "4 clusters stand out" in advice
     assert "see --up-to" in end

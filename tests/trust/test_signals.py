@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 from runs import OPTIONS, Run, Warm, half_files, photos
 
+from concurl import cli
 from concurl.training.checkpoint import checkpoints, load_newest
 from concurl.training.interrupt import SignalWatch, Terminated, termination_as_exception
 
@@ -197,6 +198,20 @@ def test_a_second_interrupt_does_not_wait_for_the_step() -> None:
         assert signals.caught == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_who_goes_on_pressing_sees_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(sys, "argv", ["concurl", "fit"])
+    monkeypatch.setattr(cli, "_run", pressed)
+    monkeypatch.setattr(cli, "_say", pressed)  # while it still says that it stops
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert cli.main() == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_predict_is_stopped_among_pictures(tmp_path: Path, warm: Warm) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out.
 
-    What a default of None means is said beside each option; give it as none, as in --tau-b-end none.
+    What a default of None means is said beside its option; to set it, write none, as in --tau-b-end none.
     """
     parser = _parser(argv)
     given = parser.parse(argv)
@@ -73,7 +73,7 @@ def _parser(argv: list[str]) -> Parser:
         "--limit",
         type=int,
         metavar="N",
-        help="only N of the files, or of a benchmark's images: a fixed sample; no others are decoded",
+        help="use a fixed sample of N files, or of a benchmark's images; the others are not decoded",
     )
     parser.add_argument(
         "--train-images", type=int, metavar="N", help="train on N of the images (seeded), label them all"
@@ -84,14 +84,14 @@ def _parser(argv: list[str]) -> Parser:
         metavar="N",
         help="processes that decode images; changes no result (default: one per core)",
     )
-    parser.add_argument("--strict", action="store_true", help="a warning of the health watch ends the run")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in DIR as it was configured")
+    parser.add_argument("--strict", action="store_true", help="end the run at the first warning of the health watch")
+    parser.add_argument("--resume", action="store_true", help="continue the run in DIR, with its own settings")
     parser.add_argument(
         "--from",
         dest="origin",
         type=Path,
         metavar="RUN",
-        help="keep the features of RUN and cluster anew, with another -k, --balance, --cluster-lr, --beta, --gamma, ...",
+        help="keep the features of RUN and cluster them again, with another -k, --balance, --cluster-lr, --beta, --gamma, ...",
     )
     add_moved(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")

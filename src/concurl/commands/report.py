@@ -13,7 +13,7 @@ from concurl.progress import speak
 
 
 def main(argv: list[str]) -> int:
-    """Make the page of a finished run anew, with the names of its names.json and, if given, scores against labels."""
+    """Make the page of a finished run again, with the names of its names.json and, if given, scores against labels."""
     parser = Parser(prog="concurl report", description=main.__doc__, example="runs/photos")
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument(

@@ -87,7 +87,7 @@ def _print_advice(found: dict[int, float], given: argparse.Namespace, config: Co
     if config.clusters and k == config.n_clusters:
         further = " The run has that number already."
     elif config.clusters:
-        further = f" To have them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
+        further = f" To get them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
     print(f"{k} clusters stand out{also}.{further}")
     if k == given.up_to:
         print("That is the largest K that was tried: there may be more, see --up-to.")

@@ -59,7 +59,7 @@ class Health:
             patience,
             loss > 0.99 * ln_k,
             f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
-            f"are too soft or the features too young: try more --epochs{with_byol}, a smaller --epsilon (0.03) or a "
+            f"are too soft or the features not ready: try more --epochs{with_byol}, a smaller --epsilon (0.03) or a "
             "later --cluster-start",
         )
 
