@@ -36,6 +36,11 @@ def call(*words: object) -> str:
     return shlex.join(["concurl", *map(str, words)])
 
 
+def said_by(error: BaseException) -> str:
+    """The first line of another library's error, short enough for a line of ours; its kind if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
 def one_line(message: object) -> str:
     """Made safe for a terminal: a name may hold line breaks, or sequences that the terminal would obey."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(message))

@@ -17,7 +17,7 @@ from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
 from concurl.data.reading import OWN, Reading
 from concurl.data.sizes import choose_side
-from concurl.errors import UserError
+from concurl.errors import UserError, said_by
 
 log = logging.getLogger("concurl")
 
@@ -78,9 +78,8 @@ def as_numpy(source: Any) -> NDArray[Any]:
         tensor = source.detach().cpu()
         found: NDArray[Any] = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
     except (RuntimeError, TypeError) as error:
-        said = str(error).splitlines()[0]
         raise UserError(
-            f"a tensor that numpy cannot take ({said}); a dense one of uint8 or float32 is needed"
+            f"a tensor that numpy cannot take ({said_by(error)}); a dense one of uint8 or float32 is needed"
         ) from None
     return found
 

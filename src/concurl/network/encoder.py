@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from concurl.errors import UserError
+from concurl.errors import UserError, said_by
 
 
 class BasicBlock(nn.Module):
@@ -106,9 +106,8 @@ def check_encoder(encoder: nn.Module, size: int, channels: int) -> None:
         try:
             y = encoder.eval()(torch.zeros(2, channels, size, size, device=like.device))
         except Exception as error:
-            said = (str(error) or type(error).__name__).splitlines()[0]
             raise UserError(
-                f"encoder={name}: it fails on images of shape (2, {channels}, {size}, {size}): {said}"
+                f"encoder={name}: it fails on images of shape (2, {channels}, {size}, {size}): {said_by(error)}"
             ) from error
         finally:
             encoder.train(training)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from concurl.config import Config
 from concurl.data.aside import cannot_write, sync_folder, write_synced
-from concurl.errors import UserError
+from concurl.errors import UserError, said_by
 from concurl.network.model import Model
 
 SCHEMA = 1
@@ -111,9 +111,8 @@ class TrainedModel:
             _check_weights(model.state_dict(), tensors)
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()}, assign=True)
         except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(
-                f"{folder}: cannot be read as a model ({reason}); make it anew with concurl fit --resume"
+                f"{folder}: cannot be read as a model ({said_by(error)}); make it anew with concurl fit --resume"
             ) from None
         device = device or torch.device("cpu")
         model = model.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from concurl.data.store import default_folder
-from concurl.errors import UserError
+from concurl.errors import UserError, said_by
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
 from concurl.training.interrupt import TERMINATIONS
@@ -47,8 +47,7 @@ class _OrPlain:
         except Exception as error:  # compilers fail in many classes, forward and backward
             if self.decided(form):
                 raise
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            log.warning("torch.compile failed (%s): going on without it", reason)
+            log.warning("torch.compile failed (%s): going on without it", said_by(error))
             self._failed = True
             return plain()
         self._proven.add(form)

@@ -12,7 +12,7 @@ import torch
 from concurl.config import Config
 from concurl.cores import usable_cores
 from concurl.counted import counted
-from concurl.errors import RunError, UserError
+from concurl.errors import RunError, UserError, said_by
 
 WORTH_COMPILING = 2_000  # steps: compiling takes up to a minute
 
@@ -93,8 +93,7 @@ def choose_device(name: str) -> torch.device:
         try:
             torch.cuda.mem_get_info(device)  # the first call to the card: fails if others have taken all its memory
         except RuntimeError as error:
-            said = str(error).strip().splitlines()[0]
             raise RunError(
-                f"device={name!r} cannot be used ({said}): free it of other programs, or use --device cpu"
+                f"device={name!r} cannot be used ({said_by(error)}): free it of other programs, or use --device cpu"
             ) from None
     return device
