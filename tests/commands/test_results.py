@@ -15,6 +15,7 @@ from small_run import fit, refused, rows
 
 from concurl.cli import main
 from concurl.data import cifar
+from trees import tree_hash
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(
@@ -122,6 +123,19 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
     Path("run/names.json").write_text("{}")  # names are taken back
     assert main(["report", "run", "--quiet"]) == 0
     assert rows("run/assignments.csv") == before
+
+
+def test_a_page_elsewhere_leaves_the_run_alone(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A colleague's run, say, on a disk that one may only read."""
+    assert fit(photos) == 0
+    Path("run/names.json").write_text('{"0": "birds"}')
+    before = tree_hash(Path("run"))
+    assert main(["report", "run", "-o", "page.html", "--quiet"]) == 0
+    assert capsys.readouterr().out.endswith("page.html\n")
+    assert "birds" in Path("page.html").read_text()
+    assert "the images' own folder" in refused(capsys, "report", "run", "-o", f"{photos}/page.html", "--quiet")
+    assert "such as run/config.json.html" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert tree_hash(Path("run")) == before
 
 
 def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

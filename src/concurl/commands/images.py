@@ -87,8 +87,9 @@ def change_of_images(folder: Path, names: Sequence[str]) -> str:
     return " and ".join(told) or ("" if labelled == found else "another order")
 
 
-def write_report(folder: Path, opened: Opened) -> Path:
-    """The run's page, with the progress of its stages shown; where it is."""
+def write_report(folder: Path, opened: Opened, output: Path | None = None) -> Path:
+    """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
     from concurl.report import write_report as write
 
-    return write(folder, opened.images.images, labels=opened.labels, classes=opened.classes, progress=stages())
+    images, labels, classes = opened.images.images, opened.labels, opened.classes
+    return write(folder, images, labels=labels, classes=classes, output=output, progress=stages())

@@ -19,18 +19,26 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="csv with the columns path and label: adds scores to the page"
     )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.html", help="write the page there, and nothing into the run's folder"
+    )
     add_moved(parser)
     parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
-    check_file(given.run / "report.html", "report.html")
     from concurl import runfolder
     from concurl.assignments import take_names
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
-    take_names(given.run, config.n_clusters)
+    if given.output is None:
+        check_file(given.run / "report.html", "report.html")
+        take_names(given.run, config.n_clusters)
+    else:
+        if given.output.suffix not in (".html", ".htm"):
+            raise UserError(f"-o {given.output} is to be a page; name a file such as {given.output}.html")
+        check_file(given.output, "report.html", about["source"])
     opened = open_again(about, config)
     if change := change_of_images(given.run, opened.images.names):  # they would be shown under the run's labels
         remedy = (
@@ -42,5 +50,5 @@ def main(argv: list[str]) -> int:
 
         labels, classes = read_labels(given.labels, opened.images.names)
         opened = replace(opened, labels=labels, classes=classes)
-    print(write_report(given.run, opened))
+    print(write_report(given.run, opened, given.output))
     return 0
