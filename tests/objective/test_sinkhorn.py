@@ -204,6 +204,15 @@ def test_streaming_makes_the_clusters_equally_large():
     torch.testing.assert_close(shares, torch.full((8,), 1 / 8, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
+def test_streaming_says_if_it_does_not_come_to_an_end(caplog):
+    scores = cosines(200, 8) + torch.linspace(0, 0.5, 8)
+    streaming_scalings(lambda: [scores], 0.05)
+    assert not caplog.records
+    streaming_scalings(lambda: [scores], 0.05, iterations=3)
+    assert "after 3 passes" in caplog.text
+    assert "--epsilon" in caplog.text
+
+
 def test_streaming_reads_no_more_often_than_it_must():
     reads = []
 
