@@ -81,6 +81,7 @@ def test_a_missing_set_says_what_to_download_and_where_it_was_looked_for(name, t
         "cifar100": ["cifar-100-binary.tar.gz", "cifar-100-python.tar.gz", "University of Toronto"],
         "cifar100-20": ["cifar-100-binary.tar.gz", "cifar-100-python.tar.gz", "University of Toronto"],
         "stl10": ["stl10_binary.tar.gz", "Stanford", f"{tmp_path}/stl10_binary/train_X.bin"],
+        "stl10-unlabelled": ["stl10_binary.tar.gz", "Stanford", f"{tmp_path}/stl10_binary/train_X.bin"],
         "imagenet10": ["ILSVRC2012_img_train.tar", "image-net.org", f"{tmp_path}/ILSVRC/Data/CLS-LOC/train/"],
         "imagenet-dogs": ["ILSVRC2012_img_train.tar", "image-net.org", f"{tmp_path}/ILSVRC2012/train/"],
         "tiny-imagenet": ["tiny-imagenet-200.zip", f"{tmp_path}/tiny-imagenet-200/wnids.txt"],

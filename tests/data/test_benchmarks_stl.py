@@ -11,8 +11,8 @@ from concurl.data import stl
 from concurl.data.benchmarks import load_benchmark
 from concurl.errors import UserError
 
-SMALL = {"train": 3, "test": 2}
-LABELS = {"train": [1, 10, 4], "test": [7, 2]}
+SMALL = {"train": 3, "test": 2, "unlabeled": 4}
+LABELS = {"train": [1, 10, 4], "test": [7, 2], "unlabeled": []}
 
 
 def make_images(split: str) -> np.ndarray:
@@ -31,7 +31,8 @@ def folder(tmp_path, monkeypatch):
     folder.mkdir()
     for split, labels in LABELS.items():
         (folder / f"{split}_X.bin").write_bytes(column_by_column(make_images(split)))
-        (folder / f"{split}_y.bin").write_bytes(bytes(labels))
+        if labels:
+            (folder / f"{split}_y.bin").write_bytes(bytes(labels))
     (folder / "class_names.txt").write_text("\n".join(stl.CLASSES) + "\n")
     return folder
 
@@ -44,13 +45,19 @@ def pack(folder):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_pixels_and_labels_are_the_written_ones(folder, packed):
+@pytest.mark.parametrize(
+    ("name", "splits", "without_label"),
+    [("stl10", ["train", "test"], 0), ("stl10-unlabelled", ["train", "test", "unlabeled"], 4)],
+)
+def test_pixels_and_labels_are_the_written_ones(folder, name, splits, without_label, packed, monkeypatch):
+    monkeypatch.setattr(stl, "_CHUNK", 3)
     if packed:
         pack(folder)
-    read = load_benchmark("stl10", folder.parent)
-    assert (read.images.images == np.concatenate([make_images(split) for split in SMALL])).all()
-    assert read.labels.tolist() == [label - 1 for labels in LABELS.values() for label in labels]
-    assert list(read.images.names) == [f"stl10/{split}/{i:05d}" for split in SMALL for i in range(SMALL[split])]
+    read = load_benchmark(name, folder.parent)
+    assert (read.images.images == np.concatenate([make_images(split) for split in splits])).all()
+    labels = [label - 1 for split in splits for label in LABELS[split]]
+    assert read.labels.tolist() == labels + [-1] * without_label
+    assert list(read.images.names) == [f"stl10/{split}/{i:05d}" for split in splits for i in range(SMALL[split])]
 
 
 def test_the_folder_itself_can_be_given(folder):
@@ -60,7 +67,7 @@ def test_the_folder_itself_can_be_given(folder):
 def test_official_classes_and_counts(folder, monkeypatch):
     assert tuple((folder / "class_names.txt").read_text().split()) == stl.CLASSES
     monkeypatch.undo()
-    assert stl.RECORDS == {"train": 5_000, "test": 8_000}
+    assert stl.RECORDS == {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
     with pytest.raises(UserError, match=r"train_X\.bin: 82,944 bytes found, 138,240,000 expected"):
         load_benchmark("stl10", folder.parent)
 

@@ -58,7 +58,7 @@ def _parser(argv: list[str]) -> Parser:
         "source",
         nargs="?",
         help="folder, glob, .txt or .csv list, .tar shards, or a benchmark: digits, "
-        "cifar10, cifar100, cifar100-20, stl10, imagenet10, imagenet-dogs, tiny-imagenet",
+        "cifar10, cifar100, cifar100-20, stl10, stl10-unlabelled, imagenet10, imagenet-dogs, tiny-imagenet",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the run (needed)")
     parser.add_argument(

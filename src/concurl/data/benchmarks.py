@@ -1,6 +1,7 @@
 """The benchmarks by name: where to download them, where their files are, and at which size they are read.
 
 Of each set those images are taken that the field clusters: train and test, or train alone where that is ImageNet's.
+stl10-unlabelled has STL-10's 100,000 unlabelled images besides; scores are over the 13,000 with labels.
 What the files hold is known to their readers: cifar.py, stl.py, imagenet.py and digits.py.
 """
 
@@ -62,6 +63,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "cifar100": Benchmark(32, _GET_CIFAR_100, _CIFAR_100),
     "cifar100-20": Benchmark(32, _GET_CIFAR_100, _CIFAR_100),
     "stl10": Benchmark(96, _GET_STL_10, _STL_10),
+    "stl10-unlabelled": Benchmark(96, _GET_STL_10, _STL_10),
     # ImageNet's are kept at 256 pixels, so that views of 224 have something to choose from.
     "imagenet10": Benchmark(256, _GET_IMAGENET),
     "imagenet-dogs": Benchmark(256, _GET_IMAGENET),
@@ -105,9 +107,9 @@ def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progr
         path, archive = _find_archive(name, directory)
         files = partial(open_files, path, archive)
         try:
-            if name == "stl10":
+            if name in stl.SETS:
                 classes = stl.CLASSES
-                images, labels, names = stl.read_stl(files)
+                images, labels, names = stl.read_stl(stl.SETS[name], files)
             else:
                 classes = CIFARS[name].classes
                 images, labels, names = read_cifar(CIFARS[name], files, pickled=archive.pickled)
