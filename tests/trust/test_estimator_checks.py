@@ -20,7 +20,7 @@ OPTIONS = {
     "image_size": 8,
     "stem": "small",
     "preset": "none",
-    "epochs": 2,  # after one, of 12 steps, it is chance whether each cluster has a label, which is asked for
+    "epochs": 6,  # after two, of 12 steps each, it is still chance whether each cluster has a label, which is asked for
     "batch_size": 4,
     "projector_hidden": 8,
     "projector_dim": 8,
