@@ -27,82 +27,93 @@ TITLES = {
 }
 NOTES = {
     "cifar10": """\
-Every run that finished is listed; those by earlier forms of the recipe have a table of their own. **modern-1000** is the recipe
-as it stands, by its one command, one seed. Where its clustering begins, after 850 epochs of BYOL and 17.6 minutes, k-means finds
-0.870 / 0.800 / 0.746 on 50,000 of the images, and balanced k-means, from which the prototypes start, 0.904 / 0.827 / 0.812. The
-three runs named after it have the same features. **modern-1000-soft** does without the consensus loss (BYOL + soft): 1.8 points
-less. It shared the card with other runs: its minutes are not to be compared.
+All finished runs are listed; those of earlier forms of the recipe have a table of their own below.
 
-**The four losses in the same minutes**: 300 epochs each, the same encoder, views and optimiser. concurl-300 ends at 0.829, 0.834
-and 0.829 (mean 0.831, deviation 0.003), byol-soft-300 at 0.823 with the features of seed 0, **byol-300** at 0.835 by k-means on
-v_xi, and soft-300 at 0.566. So after 300 epochs **ConCURL is not ahead of BYOL + k-means**; after 1000 it is (above). Why: its
-clustering begins after 255 epochs, where k-means finds 0.816, 0.811 and 0.816, and adds 1.3 to 2.3 points to that (1.7, 3.1 and
-2.4 to balanced k-means, from which it starts). BYOL that has these 45 epochs as well gains as much: 0.835 instead of 0.816. After
-850 epochs it has little left to learn, and clustering adds 5. byol-soft-300 had checks of other kinds on the same card.
+**modern-1000** is the recipe as it stands: one command, one seed. Its first 850 epochs are BYOL alone and take 17.6 minutes. At
+that point k-means on 50,000 of the images reaches 0.870 / 0.800 / 0.746, and balanced k-means, which gives the prototypes their
+start, 0.904 / 0.827 / 0.812. The three runs named after it start from these same features. One of them, **modern-1000-soft**,
+leaves out the consensus loss (BYOL + soft clustering) and ends 1.8 points lower; it shared the card with other runs, so its
+minutes cannot be compared.
 
-**paper-cifar10-large-stem** is the paper's recipe, all its 500 epochs, with one of the two stems it may mean: the one for large
-images. It stands still at 0.42 from epoch 275 on. The small stem, the likelier reading, has not been run yet.
+**The four losses in the same minutes.** Each row has 300 epochs, with the same encoder, views and optimiser:
+
+| | ACC | minutes |
+|---|---|---|
+| soft clustering (soft-300) | 0.566 | 6.7 |
+| BYOL + k-means on v_xi (byol-300) | 0.835 | 6.5 |
+| BYOL + soft clustering (byol-soft-300; other work shared the card) | 0.823 | 7.4 |
+| ConCURL (concurl-300), three seeds | 0.829, 0.834, 0.829: mean 0.831, deviation 0.003 | 7.2 |
+
+After 300 epochs **ConCURL is not ahead of BYOL + k-means**. The reason is the time that each part gets: ConCURL begins to cluster
+after 255 epochs, where k-means reaches 0.816, 0.811 and 0.816, and adds 1.3 to 2.3 points to that. BYOL that may use the last 45
+epochs as well gains as much: 0.835 instead of 0.816. In 1000 epochs the clustering stage adds 5 points (above): after 850 epochs
+BYOL has little left to learn. (BYOL alone for all 1000 epochs has not been run; ProPos reports 0.894 for theirs.)
+
+**paper-cifar10-large-stem** is the paper's recipe with all its 500 epochs. The paper does not name the network's first layers;
+here they are those for large images. ACC stays at 0.42 from epoch 275 on. The layers for small images, the likelier reading, have
+not been tried to the end yet.
 """,
     "cifar10-variants": """\
-The runs named views24 have the views of 24 px that the recipe has now, but prototypes from plain k-means and a second course of
-the learning rate three times as high, which features trained for 850 epochs do not bear (log.md). They were made by their
-commands, in which the size of the views was still an option of another name; k-means where their clustering begins: 0.838 / 0.735
-/ 0.700 after 300 epochs and 6.8 minutes, 0.862 / 0.796 / 0.735 after 850 epochs and 18 minutes. The others have views of 32 px.
-They are slower and not better. Of those byol-soft-355 and concurl-355 went on from byol-kmeans-300 by a script; the rest was run
-by its commands.
+The runs named views24 have views of 24 px, as the recipe has now. Their prototypes start from plain k-means, and the learning
+rate of their second stage is three times as high, which features trained for 850 epochs do not survive (log.md). Where their
+clustering begins, k-means reaches 0.838 / 0.735 / 0.700 after 300 epochs (6.8 minutes) and 0.862 / 0.796 / 0.735 after 850 epochs
+(18 minutes). In their commands, the size of the views was still an option of another name.
+
+The other runs have views of 32 px, which are slower and not better. byol-soft-355 and concurl-355 continued from byol-kmeans-300
+by a script; the others were run by the commands below.
 """,
     "stl10": """\
-All rows by `python benchmarks/ablations.py stl10 --table stl10 --date YYYY-MM-DD --set epochs=200`. A third of the paper's images
-for a fifth of its epochs: compare rows with each other, not with the paper's. Three trainings shared one card (MPS), so minutes
-are not those of a run alone. Does what the paper saw hold?
+All rows are made by `python benchmarks/ablations.py stl10 --table stl10 --date YYYY-MM-DD --set epochs=200`. They have a third of
+the paper's images and a fifth of its epochs: compare them with each other, not with the paper's. Three trainings shared one card
+(MPS), so the minutes are not those of a run alone. Do the paper's trends hold?
 
-- *The consensus loss helps*: yes. It adds 3 points to BYOL + soft here, and added 7 in a first try of the same eight runs
-  (log.md). In the mean of both tries ConCURL leads with 0.434 before soft clustering with 0.423, BYOL + soft with 0.383 and BYOL
-  with 0.348. That soft clustering alone does almost as well the paper does not say.
-- *100 projections are best, and 64 dimensions*: not seen. All end between 0.405 and 0.465, and one setting alone differs by as
-  much from seed to seed and from try to try (ConCURL: 0.415 to 0.461). Only 256, the lowest, has a reason to differ: from 256
-  dimensions to 256 a projection with orthonormal rows is a rotation, all members see the same, and there is nothing to agree on.
+- *The consensus loss helps*: yes. It adds 3 points to BYOL + soft clustering here, and added 7 in an earlier try of the same
+  eight runs (log.md). Averaged over both tries, ConCURL has 0.434, soft clustering 0.423, BYOL + soft 0.383 and BYOL 0.348. The
+  paper does not have soft clustering alone so close.
+- *100 projections and 64 dimensions are best*: not seen. All settings end between 0.405 and 0.465, and a single one varies as
+  much between seeds and tries (ConCURL: 0.415 to 0.461). Only 256 dimensions, the lowest, has a reason to differ: a projection
+  of 256 dimensions to 256 with orthonormal rows is a rotation, so all members see the same, and there is nothing to agree on.
 - *More diagonals are worse*: not seen; 0.420 to 0.441.
-- *The members come to agree*: yes, from 0.69 to 0.91 with the consensus loss; to between 0.61 and 0.67 without.
+- *The members come to agree*: yes, from 0.69 to 0.91 with the consensus loss; without it they end between 0.61 and 0.67.
 """,
     "imagenette": """\
-A run far too short, kept because it was made; its labels are the folders' names.
+One run, far too short, kept for completeness. Its labels are the names of the folders.
 """,
     "digits": """\
-The recipe was chosen by looking at labelled scores of these same digits and seeds (docs/log.md lists every variant
-tried): the rows show that the demo works, not what the method scores on an unseen set.
+The recipe was chosen by labelled scores on these same digits and seeds (docs/log.md lists every variant that was tried). So the
+rows show that the demo works, not what the method would score on an unseen set.
 """,
 }
 HEAD = """\
 # Results
 
-Generated by `python benchmarks/results.py` from results/*.csv; each row's metrics are in results/metrics, the figures
-are drawn by `python benchmarks/figures.py`. ACC by Hungarian matching, NMI with the geometric mean, ARI. Training never
-sees a label and the last checkpoint is scored. *codes* is the method's answer.
+What was measured, beside what others report. This page is generated by `python benchmarks/results.py` from results/*.csv; the
+metrics of each row are in results/metrics, and `python benchmarks/figures.py` draws the figures. ACC is by Hungarian matching,
+NMI by the geometric mean. Training never sees a label, and the last checkpoint is scored. *codes* is the method's own answer.
 """
 ACC_MINUTES = """\
 ![ACC against minutes](figures/acc-minutes.svg)
 
-ACC on the monitor's 4,096 images from where clustering begins (before, there are no clusters to score), then on all
-images at the end; where a run went on from another's BYOL, that one's minutes count too. The levels are others' final
-scores, whatever their time.{silent}
+The lines show ACC on the monitor's 4,096 images, from where clustering begins (before that there are no clusters to score); the
+dots are the final ACC on all images. If a run continued from the BYOL stage of another, the minutes of that stage count too. The
+horizontal levels are others' final scores, whatever time they took.{silent}
 """
 TIME_TO_PAPER = """\
-Minutes of training, compiling included, to the first look of the monitor (4,096 images, every fifth epoch once clustering has
-begun) that was past the paper's {level}: {found}. Starting the process and reading the images comes before: some 15 s.
+**Time to the paper's {level}**: minutes of training, compilation included, until the monitor (4,096 images, every fifth epoch
+once clustering has begun) first saw a higher ACC: {found}. Starting the process and reading the images takes another 15 s or so.
 """
 UNEQUAL = """\
 ## Kinds of unequal frequency
 
-The digits with a long tail (`python benchmarks/unequal.py --folder DIR`): ACC by codes for `--balance` from 1, the paper's
-equal shares, to 0, none; mean and deviation over seeds, which also draw the digits that are rare. One training with the `digits`
-recipe to a set, then `fit --from` it.
+Digits with a long tail (`python benchmarks/unequal.py --folder DIR`): ACC by codes for `--balance` from 1 (equal shares, as in
+the paper) to 0 (no balancing); mean and deviation over seeds, which also decide which digits are rare. For each set there is one
+training with the `digits` recipe; the other values of `--balance` continue from it (`fit --from`).
 """
 TSNE = """\
 ![t-SNE of the embeddings](figures/tsne-{name}.svg)
 
-Embeddings of a trained model, each picture a point. The classes were not known in training: they colour the left half,
-and in the right half say which colour a cluster gets. A map by t-SNE shows neighbourhoods; its distances mean little.
+Embeddings of a trained model; each point is a picture. The left half is coloured by true class, which training did not know. The
+right half is coloured by cluster, each in the colour of the class that it matches. Distances between groups mean little.
 """
 SWEEP = """\
 ![Diversity for several dimensions of the projection](figures/diversity-{name}.svg)
@@ -115,21 +126,22 @@ DIVERSITY = """\
 
 ![Diversity over epochs](figures/diversity.svg)
 
-Mean and deviation of the pairwise NMI of the members' partitions over the epochs since clustering began, from the
-runs' own metrics. It rises towards 1 in every run, as in the paper's figure; with the consensus loss it starts and ends
-higher. (BYOL comes first here: the members start from features that are formed.)
+Mean and deviation of the pairwise NMI of the members' partitions, by epochs since clustering began, from the runs' own metrics.
+It rises towards 1 in every run, as in the paper's figure; with the consensus loss it starts and ends higher. (Here BYOL comes
+first, so the members start from trained features.)
 """
 RANKING = """\
 ## Choosing a run without labels
 
-What the unlabelled watch saw at the end of a run against its ACC (`python benchmarks/ranking.py`): Spearman's correlation over
-every recorded run that had all three losses, each sign so that more should be better. The digits' runs differ in epochs, views
-and seeds; CIFAR-10's in epochs, views, recipe and start of the clusters; STL-10's in the ensemble only.
+How well do the signs that a run sees without labels, at its end, rank runs by ACC (`python benchmarks/ranking.py`)? Spearman's
+correlation over all recorded runs with all three losses; each sign is taken so that more should be better. The digits' runs
+differ in epochs, views and seeds, those of CIFAR-10 in epochs, views, recipe and start of the clusters, those of STL-10 only in
+the ensemble.
 """
 RANKED = """
-Of runs of one set, one K and one preset, take the one with the lowest losses. That tells a run that is too short or set up badly,
-on digits and on photographs. (Weaker views are easier to agree on: across presets it misled, log.md.)
-Among runs that are as good as each other but for chance, as STL-10's are, it tells nothing.
+Among runs on one set, with one K and one preset, take the one with the lowest losses. On digits and on photographs this tells
+runs that are too short or badly set up from good ones. Across presets it misleads, because weaker views are easier to agree on
+(log.md). Among runs that differ by chance only, as those of STL-10 do, it tells nothing.
 """
 
 
