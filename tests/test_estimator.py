@@ -177,10 +177,30 @@ def default_dtype() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def process_group() -> Iterator[None]:
+    """The caller's own: fit may neither wait for its other processes nor end it."""
+    dist = torch.distributed
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+        assert dist.is_initialized()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 @pytest.mark.parametrize(
     "around",
-    [default_dtype(), torch.device("meta"), torch.inference_mode(), torch.no_grad(), torch.autocast("cpu")],
-    ids=["float64", "meta", "inference", "no_grad", "autocast"],
+    [
+        default_dtype(),
+        process_group(),
+        torch.device("meta"),
+        torch.inference_mode(),
+        torch.no_grad(),
+        torch.autocast("cpu"),
+    ],
+    ids=["float64", "process_group", "meta", "inference", "no_grad", "autocast"],
 )
 def test_what_the_caller_does_with_torch_is_the_caller_s(
     fitted: ConCURL, images: np.ndarray, tmp_path: Path, around: AbstractContextManager[None]

@@ -75,7 +75,7 @@ def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, mon
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **others: taken.update(backend=backend))
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    assert World.join() == World(1, 2)
+    assert World.join() == World(1, 2, joined=True)
     assert taken == {"device": chosen, "backend": backend}
 
 

@@ -29,6 +29,7 @@ class World:
 
     rank: int = 0
     size: int = 1
+    joined: bool = False  # without, a process group is not ours: a script that calls the estimator may have one
 
     @classmethod
     def join(cls) -> World:
@@ -46,11 +47,11 @@ class World:
         if not dist.is_initialized():
             # Hours, because one machine may still be decoding images. torchrun notices at once if a process dies.
             dist.init_process_group(backend, timeout=timedelta(hours=6), **_fresh_store())
-        return cls(dist.get_rank(), dist.get_world_size())
+        return cls(dist.get_rank(), dist.get_world_size(), joined=True)
 
     def leave(self) -> None:
         """Leave all at the same time: a rank that ends while another still talks to it breaks that rank's threads."""
-        if dist.is_initialized():
+        if self.joined and dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
 
