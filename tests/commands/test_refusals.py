@@ -169,6 +169,20 @@ def test_a_file_system_without_locks_can_hold_a_run(photos: Path, monkeypatch: p
     assert fit(photos) == 0
 
 
+def test_a_held_lock_may_also_be_said_by_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from concurl.runfolder import run_folder
+
+    def held(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(fcntl, "flock", held)
+    with (
+        pytest.raises(UserError, match="another process is running there"),
+        run_folder(Path("run"), resume=False, overwrite=False),
+    ):
+        pass
+
+
 def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     assert fit(photos) == 0
     Path("labels.csv").write_text("path,label\nother.png,1\n")

@@ -68,8 +68,8 @@ def lock(file: IO[Any]) -> None:
     """Lock it until it is closed; a BlockingIOError if another process holds it. Without effect where there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
+    except (BlockingIOError, PermissionError):  # the second is how a share may say it
+        raise BlockingIOError from None
     except OSError:
         pass  # some network file systems have no locks
 
