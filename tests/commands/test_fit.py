@@ -13,6 +13,7 @@ from PIL import Image
 from small_run import TINY, fit, refused, rows
 
 from concurl.cli import main
+from concurl.data import stl
 from concurl.training.checkpoint import checkpoints
 from trees import tree_hash
 
@@ -204,3 +205,19 @@ def test_what_to_go_on_with_can_be_pasted(
     pasted = {line.partition("concurl fit")[2] for line in (stopped, unfinished)}
     (rest,) = pasted
     assert main(["fit", *shlex.split(rest), "--quiet", "--no-report"]) == 0
+
+
+def test_scores_say_how_many_images_have_a_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STL-10 with its unlabelled images, from files of the publisher's form with few of them; and its page."""
+    monkeypatch.setattr(stl, "RECORDS", {"train": 12, "test": 8, "unlabeled": 12})
+    folder, dice = tmp_path / "stl10_binary", np.random.default_rng(0)
+    folder.mkdir()
+    for split, n in stl.RECORDS.items():
+        (folder / f"{split}_X.bin").write_bytes(dice.bytes(n * 3 * 96 * 96))
+        (folder / f"{split}_y.bin").write_bytes(bytes(1 + i % 10 for i in range(n)))
+    assert main(["fit", "stl10-unlabelled", "--data-dir", str(tmp_path), "-k", "3", "-o", "run", *TINY]) == 0
+    assert "over the 20 of 32 images that have a label" in capsys.readouterr().out
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "airplane" in Path("run/report.html").read_text()
