@@ -122,8 +122,9 @@ class Trainer:
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
         numbers = torch.arange(first, end, device=device)
         settings = self.schedule.table(first, end).to(device)
-        batches = self.feed.batches(self._order(epoch), self.local_batch)
-        for number, now, (images, ids) in zip(numbers, settings, batches, strict=True):
+        order, size = self._order(epoch), self.local_batch
+        # The batches have no name here: the frame of an error would keep them, and with them the thread that reads.
+        for number, now, (images, ids) in zip(numbers, settings, self.feed.batches(order, size), strict=True):
             if self.step == self.schedule.cluster_step:
                 self._begin_clustering()
             losses = self.take_step(images, ids, number, now, self.step >= self.schedule.cluster_step)
