@@ -177,10 +177,24 @@ def default_dtype() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+@contextmanager
+def process_group() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()  # fails if it is no longer there
+
+
 @pytest.mark.parametrize(
     "around",
-    [default_dtype(), torch.device("meta"), torch.inference_mode(), torch.no_grad(), torch.autocast("cpu")],
-    ids=["float64", "meta", "inference", "no_grad", "autocast"],
+    [
+        default_dtype(),
+        torch.device("meta"),
+        torch.inference_mode(),
+        torch.no_grad(),
+        torch.autocast("cpu"),
+        process_group(),
+    ],
+    ids=["float64", "meta", "inference", "no_grad", "autocast", "process group"],
 )
 def test_what_the_caller_does_with_torch_is_the_caller_s(
     fitted: ConCURL, images: np.ndarray, tmp_path: Path, around: AbstractContextManager[None]

@@ -33,7 +33,7 @@ class World:
     @classmethod
     def join(cls) -> World:
         """The world that torchrun describes in the environment; without torchrun, this process alone."""
-        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
             return cls()
         if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
             raise UserError(f"RANK and WORLD_SIZE are set, but not {missing[0]}: start with torchrun, or unset them")
@@ -50,7 +50,7 @@ class World:
 
     def leave(self) -> None:
         """Leave all at the same time: a rank that ends while another still talks to it breaks that rank's threads."""
-        if dist.is_initialized():
+        if self.size > 1 and dist.is_initialized():  # a process alone has joined none: it would be the caller's
             dist.barrier()
             dist.destroy_process_group()
 
