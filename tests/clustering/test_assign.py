@@ -1,6 +1,7 @@
 """Labels and confidences: against plain loops over images and members, alone and in company."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -151,6 +152,23 @@ def test_however_often_embeddings_are_fetched_they_are_the_same(finished, images
     again = assign(trained, images, branches=("y_xi",))
     np.testing.assert_array_equal(again.embeddings, whole.embeddings)
     np.testing.assert_array_equal(again.branches["y_xi"], whole.branches["y_xi"])
+
+
+def test_what_has_been_fetched_is_not_kept_on_the_device(finished, images, monkeypatch):
+    made, kept = [], []
+
+    def counted(*arguments, **options):
+        for outputs in embed(*arguments, **options):
+            made.append(weakref.ref(outputs["online"].z))
+            kept.append(sum(chunk() is not None for chunk in made))
+            yield outputs
+
+    monkeypatch.setattr("concurl.network.embed.CHUNK_CPU", 8)  # ten chunks
+    monkeypatch.setattr("concurl.clustering.assign.FETCH", 4)
+    monkeypatch.setattr("concurl.clustering.assign.embed", counted)
+    assign(finished[0], images)
+    assert len(made) == 10
+    assert max(kept) == 4
 
 
 def test_embeddings_are_made_as_the_model_was_trained(tiny, images):

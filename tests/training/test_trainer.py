@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from concurl.data.feed import Streaming
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
@@ -233,6 +235,17 @@ def test_a_diverged_epoch_is_the_last_and_leaves_no_row(config):
         trainer.fit()
     assert trainer.step == 10
     assert len(trainer.metrics.rows) == 1
+
+
+def test_a_run_that_fails_leaves_no_thread_that_reads(config, monkeypatch):
+    def fails(trainer, clustering):
+        raise Stop
+
+    monkeypatch.setattr("concurl.training.trainer.make_feed", Streaming)
+    with pytest.raises(Stop) as error:
+        watched(config, fails)
+    assert error.tb  # a notebook keeps the last one, with all its frames
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("concurl-reader")]
 
 
 def test_an_encoder_given_for_evaluation_is_trained(config):

@@ -120,6 +120,7 @@ def embeddings(
     while some := list(islice(chunks, FETCH)):  # the device stands still for each fetch
         found = {name: torch.cat([chunk[name] for chunk in some]) for name in branch}
         fetched.add(unit=normalize(found[trained.space], dim=1), **{name: found[name] for name in branches})
+        del some, found  # or the device would hold them while the next ones are computed
     return fetched.filled["unit"], {name: fetched.filled[name].numpy() for name in branches}
 
 

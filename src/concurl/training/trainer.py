@@ -122,13 +122,14 @@ class Trainer:
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
         numbers = torch.arange(first, end, device=device)
         settings = self.schedule.table(first, end).to(device)
-        batches = self.feed.batches(self._order(epoch), self.local_batch)
-        for number, now, (images, ids) in zip(numbers, settings, batches, strict=True):
+        # The batches have no name here: the frame of an error would keep them, and with them the thread that reads.
+        for index, (images, ids) in enumerate(self.feed.batches(self._order(epoch), self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._begin_clustering()
-            losses = self.take_step(images, ids, number, now, self.step >= self.schedule.cluster_step)
+            clustering = self.step >= self.schedule.cluster_step
+            losses = self.take_step(images, ids, numbers[index], settings[index], clustering)
             self.totals += losses
-            self.finite.note(losses[0], number)
+            self.finite.note(losses[0], numbers[index])
             self.step += 1
             progress.advance(1, self._note)
             if self.step < end:  # after the last step the row comes first: a run resumed there begins the next epoch
