@@ -46,8 +46,8 @@ minutes cannot be compared.
 
 After 300 epochs **ConCURL is not ahead of BYOL + k-means**. The reason is the time that each part gets: ConCURL begins to cluster
 after 255 epochs, where k-means reaches 0.816, 0.811 and 0.816, and adds 1.3 to 2.3 points to that. BYOL that may use the last 45
-epochs as well gains as much: 0.835 instead of 0.816. In 1000 epochs the clustering stage adds 5 points (above): after 850 epochs
-BYOL has little left to learn. (BYOL alone for all 1000 epochs has not been run; ProPos reports 0.894 for theirs.)
+epochs as well gains as much: 0.835 instead of 0.816. In 1000 epochs the clustering stage adds 5 points (above), and BYOL
+probably has less left to learn by then. (BYOL alone for all 1000 epochs has not been run; ProPos reports 0.894 for theirs.)
 
 **paper-cifar10-large-stem** is the paper's recipe with all its 500 epochs. The paper does not name the network's first layers;
 here they are those for large images. ACC stays at 0.42 from epoch 275 on. The layers for small images, the likelier reading, have

@@ -129,6 +129,7 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_twenty_kills_leave_no_trace(photos, ranks):
     steps = compare(photos, ranks=ranks, kills=20, epochs=100)
+    assert len(steps) == 20
     print(f"{ranks} ranks, killed after the checkpoints of steps {steps}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import numbers
@@ -175,7 +176,7 @@ class Config:
     """How many images they are measured on: a fixed, seeded sample."""
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(Config, include_extras=True).items():
+        for name, kind in _annotations().items():
             _check_value(self, name, kind)
         _check_rest(self)
 
@@ -230,6 +231,11 @@ class Config:
     def clusters(self) -> bool:
         """Does any clustering loss have a weight?"""
         return self.beta > 0 or self.gamma > 0
+
+
+@functools.cache
+def _annotations() -> dict[str, Any]:
+    return get_type_hints(Config, include_extras=True)
 
 
 def _check_value(config: Config, name: str, kind: Any) -> None:

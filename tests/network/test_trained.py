@@ -136,19 +136,20 @@ def test_an_encoder_from_outside_is_given_again(tiny, tmp_path):
     x = torch.randn(3, 3, 8, 8)
     assert torch.equal(back.model(x).w, model(x).w)
     assert back.space == "v_xi"
-    refused(tmp_path / "m", "cannot be read as a model")
+    assert "cannot be read as a model" in refused(tmp_path / "m")
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------
 
 
-def refused(folder: Path, reason: str) -> None:
+def refused(folder: Path) -> str:
+    """The one line that says so, and names the folder."""
     with pytest.raises(UserError) as caught:
         TrainedModel.load(folder)
     message = str(caught.value)
-    assert reason in message
     assert str(folder) in message
     assert "\n" not in message
+    return message
 
 
 def test_tampered_weights(folder):
@@ -156,13 +157,13 @@ def test_tampered_weights(folder):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1  # one bit of one weight
     path.write_bytes(data)
-    refused(folder, "does not match the hash")
+    assert "does not match the hash" in refused(folder)
 
 
 def test_cut_off_weights(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    refused(folder, "does not match the hash")
+    assert "does not match the hash" in refused(folder)
 
 
 def test_weights_of_another_network(folder):
@@ -173,7 +174,7 @@ def test_weights_of_another_network(folder):
     tensors["model.prototypes"] = torch.zeros(7, 8)
     path.write_bytes(save(tensors))
     edit(folder, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    refused(folder, "cannot be read as a model")
+    assert "cannot be read as a model" in refused(folder)
 
 
 def test_not_safetensors(folder):
@@ -181,12 +182,12 @@ def test_not_safetensors(folder):
 
     (folder / "model.safetensors").write_bytes(b"\x80\x04pickle?")
     edit(folder, sha256=hashlib.sha256(b"\x80\x04pickle?").hexdigest())
-    refused(folder, "cannot be read as a model")
+    assert "cannot be read as a model" in refused(folder)
 
 
 def test_a_newer_schema(folder):
     edit(folder, schema=SCHEMA + 1)
-    refused(folder, "newer version")
+    assert "newer version" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -194,21 +195,21 @@ def test_a_newer_schema(folder):
 )
 def test_a_foreign_json(folder, text):
     (folder / "model.json").write_text(text)
-    refused(folder, "not one of ours")
+    assert "not one of ours" in refused(folder)
 
 
 @pytest.mark.parametrize("data", [b"not json", b"\xff\xfe\x00", b""], ids=["text", "bytes", "empty"])
 def test_not_json(folder, data):
     (folder / "model.json").write_bytes(data)
-    refused(folder, "no readable model.json")
+    assert "no readable model.json" in refused(folder)
 
 
 def test_missing_files(folder):
-    refused(folder.parent / "nowhere", "no readable model.json")
+    assert "no readable model.json" in refused(folder.parent / "nowhere")
     (folder / "model.safetensors").unlink()
-    refused(folder, "cannot be read as a model")
+    assert "cannot be read as a model" in refused(folder)
     (folder / "model.json").unlink()
-    refused(folder, "no readable model.json")
+    assert "no readable model.json" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -224,9 +225,9 @@ def test_missing_files(folder):
 )
 def test_a_broken_description(folder, changes):
     edit(folder, **changes)
-    refused(folder, "cannot be read as a model")
+    assert "cannot be read as a model" in refused(folder)
 
 
 def test_an_unknown_space(folder):
     edit(folder, space="y")
-    refused(folder, "cannot be read as a model (unknown space 'y')")
+    assert "cannot be read as a model (unknown space 'y')" in refused(folder)

@@ -61,6 +61,12 @@ def judge_of(labels: Labels | None) -> Judge | None:
     return judge
 
 
+def over_labelled(labels: Labels) -> str:
+    """Over which images scores are, where some have no label; empty where all have one."""
+    known = int((labels >= 0).sum())
+    return "" if known == len(labels) else f"over the {known:,} of {len(labels):,} images that have a label"
+
+
 def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> str:
     """The scores as text, one row per partition."""
     rows = [*extra, *found.items()]

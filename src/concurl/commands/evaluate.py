@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     from concurl import run, runfolder
     from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
-    from concurl.clustering.evaluate import partitions, table
+    from concurl.clustering.evaluate import over_labelled, partitions, table
     from concurl.clustering.metrics import chance
 
     config = runfolder.config_of(given.run)
@@ -47,12 +47,10 @@ def main(argv: list[str]) -> int:
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
-    known = labels >= 0
-    if not known.all():
-        print(
-            f"over the {known.sum():,} of {len(labels):,} images that have a label; dealt out by chance, they would reach an "
-            f"ACC of {chance(labels[known], assignment.labels[known]):.3f}"
-        )
+    if over := over_labelled(labels):
+        known = labels >= 0
+        by_chance = chance(labels[known], assignment.labels[known])
+        print(f"{over}; dealt out by chance, they would reach an ACC of {by_chance:.3f}")
     return 0
 
 

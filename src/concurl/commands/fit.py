@@ -269,7 +269,7 @@ def restarted() -> bool:
 
 
 def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
-    from concurl.clustering.evaluate import table
+    from concurl.clustering.evaluate import over_labelled, table
 
     if report:
         try:
@@ -279,8 +279,8 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
             raise
     if result.scores is not None:
         print(table(result.scores))
-        if opened.labels is not None and (known := int((opened.labels >= 0).sum())) < len(opened.labels):
-            print(f"over the {known:,} of {len(opened.labels):,} images that have a label")
+        if opened.labels is not None and (over := over_labelled(opened.labels)):
+            print(over)
     config, labels = result.trained.config, result.assignment.labels
     sizes = sorted(int((labels == k).sum()) for k in range(config.n_clusters))
     shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"

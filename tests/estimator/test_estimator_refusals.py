@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from concurl import ConCURL
@@ -15,11 +14,6 @@ from concurl.errors import UserError
 from mean_colour import MeanColour
 
 OPTIONS = {"epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def images() -> np.ndarray:
-    return np.asarray(load_digits().images[:300] / 16)
 
 
 @pytest.mark.parametrize(

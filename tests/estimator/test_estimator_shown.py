@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn import config_context
-from sklearn.datasets import load_digits
 
 import concurl
 from concurl import ConCURL
@@ -20,11 +19,6 @@ from concurl.errors import UserError
 from concurl.report.notebook import summary
 
 OPTIONS = {"epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def images() -> np.ndarray:
-    return np.asarray(load_digits().images[:300] / 16)
 
 
 def test_a_notebook_counts_one_as_one() -> None:
