@@ -173,6 +173,12 @@ def test_a_service_may_close_what_we_speak_to(photos: Path, closed: str) -> None
     assert len(rows("files.csv")) == 24
 
 
+def test_pixels_that_were_decoded_before_are_said_to_be(photos: Path) -> None:
+    for times, name in enumerate(("one", "two")):
+        assert main(["fit", str(photos), "-k", "3", "-o", name, *TINY]) == 0
+        assert Path(name, "train.log").read_text().count("packed copy in the cache") == times
+
+
 def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "notes.txt").write_text("40x")
     (photos / "copy.png").write_bytes((photos / "00.png").read_bytes())

@@ -259,6 +259,8 @@ def _tell_files(opened: Opened, folder: Path) -> None:
         return
     for line in opened.images.summary.lines():
         log.info("%s", line)
+    if opened.images.reused:
+        log.info("decoded before: the pixels come from the packed copy in the cache")
     if opened.images.skipped:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")
 
