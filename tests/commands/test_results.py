@@ -134,7 +134,8 @@ def test_a_page_elsewhere_leaves_the_run_alone(photos: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.endswith("page.html\n")
     assert "birds" in Path("page.html").read_text()
     assert "the images' own folder" in refused(capsys, "report", "run", "-o", f"{photos}/page.html", "--quiet")
-    assert "such as run/config.json.html" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert "such as run/config.html" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert "such as run/report.html" in refused(capsys, "report", "run", "-o", "run", "--quiet")
     assert tree_hash(Path("run")) == before
 
 

@@ -36,9 +36,11 @@ def main(argv: list[str]) -> int:
         check_file(given.run / "report.html", "report.html")
         take_names(given.run, config.n_clusters)
     else:
-        if given.output.suffix.lower() not in (".html", ".htm"):
-            raise UserError(f"-o {given.output} is to be a page; name a file such as {given.output}.html")
         check_file(given.output, "report.html", about["source"])
+        if given.output.suffix.lower() not in (".html", ".htm"):
+            raise UserError(
+                f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
+            )
     opened = open_again(about, config)
     if change := change_of_images(given.run, opened.images.names):  # they would be shown under the run's labels
         remedy = (
