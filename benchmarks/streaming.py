@@ -2,8 +2,8 @@
 
 The scores are drawn once, into a file of 2 bytes each, and read from it part by part in every pass, as `fit` makes them from
 its embeddings. Prints the seconds of drawing, of a pass that only reads, and of the Sinkhorn itself, its passes, the memory
-that it took on top of what the process had before, and how far the scalings of the first images, streamed, are from those
-computed in memory by the other function. Arithmetic is float64, as in `fit`.
+that it took on top of what the process had before, and how far the clusters' shares are from equal ones, with and without it.
+Arithmetic is float64, as in `fit`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from concurl.objective.sinkhorn import sinkhorn, streaming_scalings
+from concurl.objective.sinkhorn import streaming_scalings
 
 PART = 4_096  # as in fit; larger parts took longer, and more memory
 
 
 def draw(path: Path, images: int, clusters: int) -> None:
-    """Cosines with clusters of unequal size."""
+    """Cosines as after training, each image near one prototype; clusters of unequal size."""
     tilt = np.linspace(-0.1, 0.1, clusters, dtype=np.float32)
     rng = np.random.default_rng(0)
     with open(path, "wb") as file:
         for start in range(0, images, PART):
-            noise = rng.standard_normal((min(PART, images - start), clusters), dtype=np.float32)
-            (0.1 * noise + tilt).astype(np.float16).tofile(file)
+            rows = min(PART, images - start)
+            cosines = 0.1 * rng.standard_normal((rows, clusters), dtype=np.float32) + tilt
+            cosines[np.arange(rows), rng.integers(0, clusters, rows)] += 0.7
+            cosines.astype(np.float16).tofile(file)
 
 
 def scores(path: Path, images: int, clusters: int) -> Iterator[Tensor]:
@@ -73,13 +75,12 @@ def main() -> None:
             passes += 1
             return scores(path, N, K)
 
-        streaming_scalings(chunks, given.epsilon)
+        u = streaming_scalings(chunks, given.epsilon)
         seconds = time.monotonic() - begun
         print(f"scalings in {seconds:.1f} s: {passes} passes of {seconds / passes:.1f} s, {highest() - before:.0f} MiB")
-        few = min(N, 100_000)
-        streamed = streaming_scalings(lambda: scores(path, few, K), given.epsilon)
-        whole = sinkhorn(torch.cat(list(scores(path, few, K))), given.epsilon, 50)[1]
-        print(f"of {few:,} images, streamed against in memory: {float((streamed - whole).abs().max()):.1e}")
+        for what, scalings in (("without", torch.zeros(K)), ("with", u)):
+            sums = sum(torch.softmax(part / given.epsilon + scalings, dim=1).sum(0) for part in scores(path, N, K))
+            print(f"a cluster's share {what} them: off by up to {float((K * sums / N - 1).abs().max()):.1e}")
 
 
 if __name__ == "__main__":
