@@ -16,7 +16,7 @@ import numbers
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from PIL import ImageColor
 
@@ -32,6 +32,7 @@ LATE = frozenset({
 LARGEST_SEED = 2**31 - 1
 FEW = 10  # images per cluster; with fewer, the user is told to expect little
 
+T = TypeVar("T")
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
 Preset = Literal["natural", "small", "gray", "free", "none"]
 
@@ -83,13 +84,13 @@ class Config:
     """Share of training over which beta and gamma then rise linearly from 0."""
     prototype_init: Literal["random", "kmeans", "balanced"] = "random"
     """[C] Where the prototypes start. kmeans: at the centres of k-means on the target's z when clustering begins; balanced: the
-    same, then moved until clusters have about equal size (less so with --balance below 1). The paper: random."""
+    same, then moved until the codes weigh about the same on each (less so with --balance below 1). The paper: random."""
     head_init: Literal["random", "projector"] = "random"
     """[g] Start of the cluster head: random, or a copy of the projector when clustering begins (same shape needed)."""
 
     # ---- the network ------------------------------------------------------------------------------------
     encoder: EncoderName | None = "resnet34"
-    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny has two stages. None: from image size and device."""
+    """[f] Encoder. For CPUs: light is a ResNet-10 of half width, tiny has its first two stages alone. None: by device."""
     stem: Literal["large", "small"] | None = None
     """First layers: large (7x7 stride 2 and max-pool) or small (3x3). NOTE: not in the paper. None: by image size and device."""
     projector_hidden: Annotated[int | None, Range(1, 1_000_000)] = 4096
@@ -98,7 +99,7 @@ class Config:
     """[v, w] Output dimension of projector and predictor."""
     cluster_hidden: Annotated[int | None, Range(1, 1_000_000)] = 2048
     """[g] Hidden width of the cluster head. None: the projector's."""
-    embedding_dim: Annotated[int, Range(1, 1_000_000)] = 256
+    embedding_dim: Annotated[int, Range(2, 1_000_000)] = 256
     """[d] Dimension of the cluster embeddings z and of the prototypes."""
     tau_b: Annotated[float, Range(0, 1)] = 0.99
     """[tau_B] Decay of the target network's exponential average."""
@@ -116,9 +117,11 @@ class Config:
     """Side of the views that are trained on, as a share of image_size. The paper: 1. None: 0.75 if they are crops."""
     preset: Preset | None = None
     """Which augmentations the domain allows. natural: the paper's; small: no blur, as usual at 32 px; gray: small
-    turns and shifts, no flip, colours stay; free: any orientation; none: no augmentation. None: from the images."""
+    turns and shifts, brightness, no flip, hues stay; free: any orientation; none: no augmentation. None: from the images."""
     crop_min: Annotated[float | None, Range(0.001, 1)] = None
     """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
+    brightness: Annotated[float | None, Range(0, 1)] = None
+    """Largest change of brightness and of contrast, as a share, either way; 0 keeps them. None: the preset's (0.4)."""
     blur_kernel: Annotated[int | None, Range(0, 255)] = None
     """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
     n_views: Annotated[int, Range(2, 16)] = 2
@@ -138,8 +141,9 @@ class Config:
     up, and codes are those of the whole batch, but batch norm sees only a part. None: the whole batch."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Update rule. The paper: Adam."""
-    learning_rate: Annotated[float, Range(1e-9, 1000)] = 5e-4
-    """Learning rate at its highest."""
+    learning_rate: Annotated[float | None, Range(1e-9, 1000)] = 5e-4
+    """Learning rate at its highest. None: 0.1 for batches from 512, less for smaller ones, by the square
+    root; 5e-4 with Adam."""
     predictor_lr: Annotated[float, Range(0, 1000)] = 1.0
     """Factor on the learning rate of the predictor h_theta."""
     weight_decay: Annotated[float, Range(0, 100)] = 0.0
@@ -147,12 +151,12 @@ class Config:
     momentum: Annotated[float, Range(0, 1)] = 0.9
     """Momentum of sgd."""
     schedule: Literal["constant", "cosine"] = "constant"
-    """Course of the learning rate after the warm-up. NOTE: the paper names none."""
+    """Schedule of the learning rate after the warm-up. NOTE: the paper names none."""
     warmup: Annotated[float, Range(0, 1)] = 0.0
-    """Share of training (of each course, see cluster_lr) over which the learning rate rises linearly from 0."""
+    """Share of training (of each stage, see cluster_lr) over which the learning rate rises linearly from 0."""
     cluster_lr: Annotated[float | None, Range(0, 1000)] = None
-    """Factor on the learning rate after clustering has begun. If set, learning rate and tau_b end their course where clustering
-    begins, and run through it a second time. None, or clustering from the first step on: one course, without a factor."""
+    """Factor on the learning rate after clustering has begun. If set, training has two stages: learning rate and tau_b end their
+    schedule where clustering begins, and start it again. None, or clustering from the first step on: one stage, no factor."""
     seed: Annotated[int, Range(0, LARGEST_SEED)] = 0
     """Seed of everything random: weights, transformations, order, views."""
 
@@ -192,9 +196,9 @@ class Config:
 
     def same_features(self, other: Config) -> bool:
         """Would runs of both have the same features when clustering begins?"""
-        # With a cluster_lr, whatever its value, the learning rate ends its first course there.
-        same_course = (self.cluster_lr is None) == (other.cluster_lr is None)
-        return same_course and other.replace(**{name: getattr(self, name) for name in LATE}) == self
+        # With a cluster_lr, whatever its value, the learning rate ends its first schedule there.
+        same_stages = (self.cluster_lr is None) == (other.cluster_lr is None)
+        return same_stages and other.replace(**{name: getattr(self, name) for name in LATE}) == self
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
@@ -219,8 +223,7 @@ class Config:
     @property
     def view_size(self) -> int:
         """Side of the views in pixels."""
-        assert self.image_size is not None and self.view_scale is not None, "settle the config first"
-        return max(8, round(self.view_scale * self.image_size))
+        return max(8, round(filled(self.view_scale) * filled(self.image_size)))
 
     @property
     def channels(self) -> int:
@@ -231,6 +234,12 @@ class Config:
     def clusters(self) -> bool:
         """Does any clustering loss have a weight?"""
         return self.beta > 0 or self.gamma > 0
+
+
+def filled(value: T | None) -> T:
+    """The value of an option that may be None, where `recipes.settle` has filled it in."""
+    assert value is not None, "settle the config first"
+    return value
 
 
 @functools.cache
@@ -272,7 +281,8 @@ def _check_rest(config: Config) -> None:
         raise UserError(f"blur_kernel={config.blur_kernel}: an odd number of pixels is needed")
     if config.alpha == config.beta == config.gamma == 0:
         raise UserError("alpha=beta=gamma=0: at least one loss must have a weight")
-    same_hidden = config.cluster_hidden in (None, config.projector_hidden)
+    hidden = (config.cluster_hidden, config.projector_hidden)
+    same_hidden = None in hidden or hidden[0] == hidden[1]  # what is open yet is looked at again when it is settled
     if config.head_init == "projector" and not (same_hidden and config.embedding_dim == config.projector_dim):
         raise UserError(
             f"head_init=projector: cluster_hidden={config.cluster_hidden} and embedding_dim={config.embedding_dim} must "

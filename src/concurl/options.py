@@ -14,6 +14,9 @@ from typing import Any, NoReturn, get_args, get_type_hints
 from concurl.config import Config
 from concurl.errors import UserError
 
+# What other tools call these.
+SYNONYMS = {"--lr": "--learning-rate", "--size": "--image-size", "--gpu": "--device", "--force": "--overwrite"}
+
 
 class Parser(argparse.ArgumentParser):
     """argparse that answers wrong use in one line, with the nearest right word, and exits with 2."""
@@ -33,11 +36,18 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{word} is a second source, and one is taken: quote a pattern, or list the paths in a .txt")
             if word in self._option_string_actions:  # behind a lone --, argparse takes no options
                 self.error(f"{word} comes behind --, where only paths are taken; put -- behind the options")
-            near = difflib.get_close_matches(word, list(self._option_string_actions), n=1)
-            near = near or [option for option in self._option_string_actions if option.lower() == word.lower()]
-            hint = f"; did you mean {near[0]}?" if near else f"; {self.prog} --help lists what there is"
+            near = self._nearest(word)
+            hint = f"; did you mean {near}?" if near else f"; {self.prog} --help lists what there is"
             self.error(f"unknown {'option' if word.startswith('-') else 'argument'} {word}{hint}")
         return known
+
+    def _nearest(self, word: str) -> str:
+        """The option that was probably meant, or "". The dashes, which all have, say nothing about that."""
+        if SYNONYMS.get(word) in self._option_string_actions:
+            return SYNONYMS[word]
+        options = {option.strip("-"): option for option in self._option_string_actions}
+        near = difflib.get_close_matches(word.strip("-").lower(), options, n=1, cutoff=0.65)
+        return options[near[0]] if near else ""
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^the following arguments are required: (.*)", rf"\1 missing, as in: {self.example}", message)

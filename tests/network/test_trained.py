@@ -2,6 +2,8 @@
 
 import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,13 @@ def test_round_trip_to_the_bit(trained, folder):
     assert all(torch.equal(state[name], want[name]) for name in want)
     assert not back.model.training
     assert not any(p.requires_grad for p in back.model.target.parameters())
+
+
+def test_loading_imports_no_compiler(folder):
+    """It takes a third of the time in which a picture is labelled."""
+    script = "import sys; from pathlib import Path; from concurl.network.trained import TrainedModel; "
+    script += f"TrainedModel.load(Path({str(folder)!r})); sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 def test_the_folder_holds_json_and_safetensors_and_no_pickle(trained, folder):

@@ -98,11 +98,16 @@ def test_soft_clustering_loss_equals_a_loop():
         torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("identity", [torch.eye(DIM)[None], torch.ones(1, DIM)], ids=["projection", "diagonal"])
-def test_l2_is_l3_with_one_identity(identity):
+@pytest.mark.parametrize(
+    "members",
+    [torch.eye(DIM)[None], torch.ones(1, DIM), draw_transforms("projection", M, DIM, DIM, 0)],
+    ids=["identity", "diagonal of ones", "rotations"],
+)
+def test_l2_is_l3_with_members_that_change_no_angle(members):
+    """A projection to as many dimensions as there are is a rotation: members then have nothing to disagree about."""
     z1, z2, C, q1, q2 = batch(2)
     l2 = swapped_loss(log_assignments(z1, C, TAU), log_assignments(z2, C, TAU), q1, q2)
-    l3 = swapped_loss(*(ensemble_log_assignments(z, C, identity, TAU) for z in (z1, z2)), q1, q2)
+    l3 = swapped_loss(*(ensemble_log_assignments(z, C, members, TAU) for z in (z1, z2)), q1, q2)
     torch.testing.assert_close(l3, l2, rtol=1e-6, atol=1e-6)
 
 

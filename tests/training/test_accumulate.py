@@ -81,6 +81,16 @@ def test_the_parts_are_told(tiny, micro, told, caplog):
     assert said == [f"each batch goes through the networks in {parts}" for parts in told]
 
 
+@pytest.mark.parametrize("source", ["online", "target"])
+def test_every_pass_is_in_the_precision_that_was_asked_for(tiny, source):
+    trainer = Trainer(tiny(batch_size=24, micro_batch=8, codes_from=source, precision="bfloat16"), pictures()[:24])
+    seen = []
+    for branch in (trainer.model.online, trainer.model.target):
+        branch.register_forward_hook(lambda _, x, y: seen.append(y.z.dtype))
+    trainer.fit()
+    assert set(seen) == {torch.bfloat16}
+
+
 def test_codes_are_those_of_the_whole_batch(tiny, double, monkeypatch):
     """And not of a part: 24 images balance over 4 clusters otherwise than three times 8."""
     seen = []

@@ -81,7 +81,7 @@ def test_processes_that_share_a_gpu_talk_through_gloo(gpus, backend, chosen, mon
 
 def test_a_lost_rank_is_told_in_one_line():
     def fail(world, words):
-        with world.loss_told():
+        with world.lost_rank_told():
             raise RuntimeError(words)
 
     with pytest.raises(RunError, match="rank 1 stops, as another process"):

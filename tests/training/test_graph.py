@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,10 @@ from torch._inductor.runtime import cache_dir_utils
 
 from concurl.config import Config
 from concurl.network.encoder import BasicBlock, ResNet
+from concurl.training.compiled import CompiledStep
+from concurl.training.graph import CapturedStep, fast_form
 from concurl.training.trainer import Trainer
+from concurl.views.views import Views
 
 TINY = Config(
     n_clusters=3,
@@ -272,3 +276,58 @@ print(compiler.pid, compiler.poll(), signal.getsignal(signal.SIGTERM) is signal.
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.1)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+class Replayed:
+    """Stands for a CUDA graph where there is no GPU: replays the recorded step on its static inputs."""
+
+    def replay(self) -> None:
+        self.again()
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CapturedStep without a card."""
+
+    class Stream:
+        def wait_stream(self, other: object) -> None:
+            pass
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Replayed)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
+
+    def record(self: CapturedStep, *given: Tensor | bool) -> None:
+        *inputs, clustering = given
+        self._inputs = tuple(tensor.clone() for tensor in inputs)
+        self._graph, self._losses = Replayed(), torch.zeros(4)
+        self._graph.again = lambda: self._losses.copy_(self.step(*self._inputs, clustering))
+
+    monkeypatch.setattr(CapturedStep, "_record", record)
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_captured_step_sees_each_batch_and_changes_its_form() -> None:
+    def step(images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
+        return torch.stack([images.sum(), ids.sum(), number, settings.sum()]) * (10 if clustering else 1)
+
+    take = CapturedStep(step)
+    found = [take(*(torch.tensor(float(n)) for _ in range(4)), n >= 8) for n in range(16)]
+    assert torch.equal(torch.stack(found), torch.tensor([[n * (10.0 if n >= 8 else 1)] * 4 for n in range(16)]))
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("own", [False, True])
+def test_a_step_with_a_users_views_is_not_captured_nor_are_they_compiled(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "is_cuda", True)
+    made = Views(TINY)
+    trainer = Trainer(TINY.replace(compile="off"), IMAGES, views=(lambda *given: made(*given)) if own else None)
+    take = fast_form(trainer.take_step, compiling=True)
+    assert isinstance(take, CompiledStep if own else CapturedStep)
+    compiled = take if own else take.step
+    assert ("views" in [name for _, name, _ in compiled._compiled]) is not own

@@ -110,6 +110,17 @@ def test_prototypes_begin_as_balanced_as_the_codes_will_be(config, monkeypatch):
     assert asked == [(0.07, 0.4)]
 
 
+def test_of_many_images_prototypes_begin_from_a_sample(config, monkeypatch):
+    asked = []
+    kmeans = cluster_start.spherical_kmeans
+    monkeypatch.setattr(cluster_start, "IMAGES", 60)
+    monkeypatch.setattr(
+        cluster_start, "spherical_kmeans", lambda x, k, seed: asked.append((len(x), seed)) or kmeans(x, k, seed=seed)
+    )
+    as_clustering_began(config.replace(seed=3))
+    assert asked == [(60, 3)]
+
+
 @pytest.mark.parametrize("init", ["kmeans", "balanced"])
 def test_the_clusters_that_it_begins_with_are_judged_and_told(config, init, caplog):
     asked = []

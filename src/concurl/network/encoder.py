@@ -82,7 +82,7 @@ class ResNet(nn.Module):
         self.stages = nn.Sequential(*stages)
         self.num_features = channels
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # see Model
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:

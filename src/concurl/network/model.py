@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.network.encoder import build_encoder
 
 _SEEDING = threading.Lock()  # all threads draw weights from torch's one generator
@@ -35,11 +35,10 @@ class Branch(nn.Module):
 
     def __init__(self, encoder: nn.Module, config: Config) -> None:
         super().__init__()
-        assert config.projector_hidden is not None and config.cluster_hidden is not None, "settle the config first"
         self.encoder = encoder
         features = int(encoder.num_features)  # type: ignore[arg-type]
-        self.projector = mlp(features, config.projector_hidden, config.projector_dim)
-        self.cluster_head = mlp(features, config.cluster_hidden, config.embedding_dim)
+        self.projector = mlp(features, filled(config.projector_hidden), config.projector_dim)
+        self.cluster_head = mlp(features, filled(config.cluster_hidden), config.embedding_dim)
 
     def forward(self, x: Tensor) -> Embeddings:
         y = self.encoder(x)
@@ -47,17 +46,19 @@ class Branch(nn.Module):
 
 
 class Model(nn.Module):
-    """The online branch, its predictor and the prototypes, which are trained, and the target, which follows them."""
+    """The online branch, its predictor and the prototypes, which are trained, and the target, which follows them.
+
+    Weights on the device "meta" (of a model that is about to be loaded) are not drawn: torch would import its compiler for that.
+    """
 
     def __init__(self, config: Config, encoder: nn.Module | None = None) -> None:
         super().__init__()
         if encoder is None:
-            assert config.encoder is not None and config.stem is not None, "settle the config first"
-            encoder = build_encoder(config.encoder, stem=config.stem, in_channels=config.channels)
+            encoder = build_encoder(filled(config.encoder), stem=filled(config.stem), in_channels=config.channels)
         self.online = Branch(encoder, config)
-        assert config.projector_hidden is not None
-        self.predictor = mlp(config.projector_dim, config.projector_hidden, config.projector_dim)
-        self.prototypes = nn.Parameter(normalize(torch.randn(config.n_clusters, config.embedding_dim), dim=1))
+        self.predictor = mlp(config.projector_dim, filled(config.projector_hidden), config.projector_dim)
+        prototypes = torch.randn(config.n_clusters, config.embedding_dim)
+        self.prototypes = nn.Parameter(prototypes if prototypes.is_meta else normalize(prototypes, dim=1))
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         for module in self.target.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.data.aside import cannot_write, sync_folder, write_synced
 from concurl.errors import UserError, said_by
 from concurl.network.model import Model
@@ -41,8 +41,7 @@ class TrainedModel:
 
     @property
     def image_size(self) -> int:
-        assert self.config.image_size is not None
-        return self.config.image_size
+        return filled(self.config.image_size)
 
     def save(self, folder: Path) -> None:
         """Write model.json and model.safetensors; an older model is replaced only once the new one is complete.

@@ -13,14 +13,18 @@ from torch.nn.functional import normalize
 def draw_transforms(
     kind: Literal["projection", "diagonal"], n_transforms: int, embedding_dim: int, projection_dim: int, seed: int
 ) -> Tensor:
-    """The M transformations: projections (M, projection_dim, dim) with orthonormal rows, or diagonals (M, dim)."""
+    """The M transformations: projections (M, projection_dim, dim) with orthonormal rows, or diagonals (M, dim).
+
+    NOTE: the paper's rows are Gaussian "such that they are orthogonal", of unknown length. Here their length is 1.
+    """
     generator = torch.Generator().manual_seed(seed)
     if kind == "diagonal":
         # NOTE: the paper only says "randomly generated diagonal matrix". Uniform on [0, 1] is from CACTUs, which it cites.
         return torch.rand(n_transforms, embedding_dim, generator=generator)
     gauss = torch.randn(n_transforms, embedding_dim, projection_dim, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(gauss)  # q: (M, dim, projection_dim), orthonormal columns
-    q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)  # qr fixes the signs: without this, not uniform
+    # QR chooses the signs by a rule of its own. With r's diagonal made positive, all directions are equally likely.
+    q = q * torch.sign(torch.diagonal(r, dim1=1, dim2=2)).unsqueeze(1)
     rows: Tensor = q.transpose(1, 2).float().contiguous()
     return rows
 

@@ -1,4 +1,4 @@
-"""Spherical k-means on the device, plain and balanced: places the prototypes, and clusters the BYOL baseline's embeddings."""
+"""Spherical k-means on the device, plain and balanced: for the prototypes' start and for the BYOL baseline's clusters."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class AccumulatedStep(Step):
         self.no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
         """For all parts but the last: within it a backward pass does not send its gradients to other ranks (parallel.py)."""
 
-    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+    def backward(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
         parts = list(zip(*(view.chunk(self.parts) for view in views), strict=True))
         known = self.known(parts, clustering)
         total = torch.zeros(4, device=views[0].device)
@@ -67,7 +67,7 @@ class AccumulatedStep(Step):
         codes = self.codes(views).chunk(self.parts, dim=1)
         return [Known(target, q) for target, q in zip(targets, codes, strict=True)]
 
-    def whole(self, z: Tensor) -> Tensor:
+    def gathered(self, z: Tensor) -> Tensor:
         """Gathered part by part, because each part is divided among the ranks."""
         return torch.cat([self.world.gather(part) for part in z.chunk(self.parts)])
 

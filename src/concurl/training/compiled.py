@@ -19,6 +19,7 @@ from concurl.network.encoder import ResNet
 from concurl.network.model import Model
 from concurl.training.interrupt import TERMINATIONS
 from concurl.training.step import MakeViews, Step
+from concurl.views.views import Views
 
 log = logging.getLogger("concurl")
 T = TypeVar("T")
@@ -64,7 +65,8 @@ class CompiledStep:
     def __init__(self, step: Step) -> None:
         self.step = step
         self._run = _OrPlain()
-        places: list[tuple[Any, str]] = [(step, "views"), (step, "objective")]
+        places: list[tuple[Any, str]] = [(step, "objective")]
+        places += [(step, "views")] * isinstance(step.views, Views)  # a user's own may draw numbers on the host
         places += [(block, "forward") for block in blocks(step.model)]
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 

@@ -29,7 +29,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    joined: bool = False  # without, a process group is not ours: a script that calls the estimator may have one
+    joined: bool = False  # False: a process group, if there is one, belongs to a script that calls the estimator
 
     @classmethod
     def join(cls) -> World:
@@ -56,8 +56,8 @@ class World:
             dist.destroy_process_group()
 
     @contextmanager
-    def loss_told(self) -> Iterator[None]:
-        """When a rank dies, the others cannot go on: each says so in one line, and torchrun may start them again."""
+    def lost_rank_told(self) -> Iterator[None]:
+        """Within the block: if another rank is lost, this one ends with one line that says so, and no traceback."""
         try:
             yield
         except RuntimeError as error:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.data.batches import epoch_order
 from concurl.errors import RunError
 
@@ -49,7 +49,7 @@ class FiniteWatch:
 
 def batch_of(config: Config, step: int, n_images: int) -> NDArray[np.int64]:
     """The ids of the images in the batch of this step."""
-    assert config.batch_size is not None
-    epoch, position = divmod(step, n_images // config.batch_size)
+    size = filled(config.batch_size)
+    epoch, position = divmod(step, n_images // size)
     order: NDArray[np.int64] = epoch_order(config.seed, epoch, n_images).numpy()
-    return order[position * config.batch_size : (position + 1) * config.batch_size]
+    return order[position * size : (position + 1) * size]

@@ -10,6 +10,7 @@ from torch import Tensor
 from concurl.training.compiled import CompiledStep, CompiledViews
 from concurl.training.parallel import distribute_step
 from concurl.training.step import Step
+from concurl.views.views import Views
 
 TakeStep = Callable[[Tensor, Tensor, Tensor, Tensor, bool], Tensor]
 """(images, ids, number, settings, clustering) -> (loss, l1, l2, l3), as Step.__call__ has it."""
@@ -18,16 +19,21 @@ WARM_UP = 3  # steps before the capture: they create the optimiser's state and l
 
 
 def fast_form(step: Step, compiling: bool) -> TakeStep:
-    """The fastest form of a step: on a GPU compiled and captured; on several ranks only its views are compiled."""
+    """The fastest form of a step: on a GPU compiled and captured; on several ranks only its views are compiled.
+
+    Views that a user wrote may draw numbers on the host, which a recording would repeat for ever: they stay plain, and a
+    step with them is compiled but not captured.
+    """
+    ours = isinstance(step.views, Views)
     if step.world.size > 1:
-        if compiling:
+        if compiling and ours:
             step.views = CompiledViews(step.views)
         distribute_step(step)
         return step
     if not compiling:
         return step
     compiled = CompiledStep(step)
-    return CapturedStep(compiled) if step.A.is_cuda else compiled
+    return CapturedStep(compiled) if ours and step.A.is_cuda else compiled
 
 
 class CapturedStep:

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.data.feed import free_host_memory
 from concurl.errors import RunError
 from concurl.network.model import Model
 
-# On what the backward pass keeps: gradients, the target's pass, the views and what the allocator wastes.
+# A factor on what the backward pass keeps, for gradients, the target's pass, the views and what the allocator wastes.
 _OVERHEAD = 2.5
 
 
@@ -62,8 +62,8 @@ def fitting_part(config: Config, device: torch.device) -> int:
 
 
 def _failed_part(config: Config) -> int:
-    assert config.batch_size is not None
-    return min(config.batch_size, config.micro_batch or config.batch_size)
+    batch = filled(config.batch_size)
+    return min(batch, config.micro_batch or batch)
 
 
 def _tells_of_memory(error: BaseException) -> bool:

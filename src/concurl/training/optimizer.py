@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.network.model import Model
 
 
@@ -28,7 +28,7 @@ def make_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
     settings: list[dict[str, Any]] = [
         {
             "params": parameters,
-            "lr": torch.tensor(config.learning_rate, device=device),
+            "lr": torch.tensor(filled(config.learning_rate), device=device),
             "weight_decay": config.weight_decay if decayed else 0.0,
             "factor": config.predictor_lr if part == "predictor" else 1.0,
         }

@@ -8,8 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from concurl.counted import counted
 from concurl.data.aside import cannot_write, write_whole
 from concurl.progress import OneLine
+
+log = logging.getLogger("concurl")
 
 
 class MetricsFile:
@@ -47,17 +50,28 @@ class LogFile(logging.Handler):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl, without a last line that a kill has cut off."""
-    rows: list[dict[str, Any]] = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
-            break
-        rows.append(row)
-    return rows
+    """The sound rows of a metrics.jsonl. A damaged line is told; a last one without its end is what a kill leaves."""
+    text = path.read_bytes() if path.exists() else b""
+    rows = [_row(line) for line in text.split(b"\n")]
+    if damaged := [number for number, row in enumerate(rows[:-1], start=1) if row is None]:
+        others = f" and {counted(len(damaged) - 1, 'other')}" if len(damaged) > 1 else ""
+        log.warning("%s: damaged, and so left out: line %d%s", path, damaged[0], others)
+    return [row for row in rows if row is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """What the line holds, or None if it cannot be what was written: an epoch's numbers, lists of them, and nulls."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(row, dict) and isinstance(row.get("epoch"), int) and all(map(_sound, row.values()))
+    return row if sound else None
+
+
+def _sound(value: object) -> bool:
+    numbers = value if isinstance(value, list) else [value]
+    return value is None or all(isinstance(number, int | float) for number in numbers)
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from concurl.config import Config
+from concurl.config import Config, filled
 
 
 class Settings(NamedTuple):
@@ -24,7 +24,7 @@ class Settings(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The course of a run of `total_steps`."""
+    """Learning rate, tau_B and loss weights over a run of `total_steps`."""
 
     config: Config
     total_steps: int
@@ -42,12 +42,15 @@ class Schedule:
 
     def at(self, step: int) -> Settings:
         """The settings of a step, as floats."""
-        factor, taken, steps = self._course(step)
+        factor, taken, steps = self._stage(step)
         rate = factor * self._learning_rate(taken / steps, steps)
         return Settings(rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step))
 
-    def _course(self, step: int) -> tuple[float, int, int]:
-        """(factor on the learning rate, steps taken, steps in all) of the step's course: with cluster_lr there are two."""
+    def _stage(self, step: int) -> tuple[float, int, int]:
+        """(factor on the learning rate, steps taken, steps in all) of the stage that the step is in.
+
+        With a cluster_lr there are two stages, before and after clustering begins, each with a schedule of its own.
+        """
         begin = self.cluster_step
         if self.config.cluster_lr is None or begin in (0, self.total_steps):
             return 1.0, step, self.total_steps
@@ -60,14 +63,14 @@ class Schedule:
         return torch.tensor([self.at(step) for step in range(first, last)], dtype=torch.float32)
 
     def _learning_rate(self, progress: float, steps: int) -> float:
-        c = self.config
+        c, highest = self.config, filled(self.config.learning_rate)
         warmup = c.warmup if c.warmup * steps > 1 else 0.0  # a warm-up of one step would be a step at a rate of 0
         if progress < warmup:
-            return c.learning_rate * progress / warmup
+            return highest * progress / warmup
         if c.schedule == "constant":
-            return c.learning_rate
+            return highest
         rest = (progress - warmup) / max(1e-12, 1 - warmup)
-        return c.learning_rate * 0.5 * (1 + math.cos(math.pi * rest))
+        return highest * 0.5 * (1 + math.cos(math.pi * rest))
 
     def _tau_b(self, progress: float) -> float:
         c = self.config

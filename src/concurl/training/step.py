@@ -29,8 +29,8 @@ MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 class Known(NamedTuple):
     """What has been computed about a part of the batch before its losses (see accumulate.py)."""
 
-    target: Embeddings | None  # None where no loss needs the target
-    codes: Tensor | None  # q (V, B, K); None before clustering begins
+    target: Embeddings | None  # None if no loss needs the target
+    codes: Tensor | None  # q (V, B, K); None before clustering begins, or if they are still to be computed
 
 
 class Step:
@@ -63,14 +63,14 @@ class Step:
         now = Settings(*settings)
         views = self.views(images, ids, number)
         _check_views(views, self.config.n_views, len(images), self.config.channels)
-        losses = self.descend(views, now, clustering)
+        losses = self.backward(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.update_target(now.tau_b)  # type: ignore[arg-type]
         return self.world.mean(losses)
 
-    def descend(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+    def backward(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
         """Compute the losses (4,) and leave their gradients in the parameters."""
         losses = self.losses(views, now, clustering)
         losses[0].backward()  # type: ignore[no-untyped-call]
@@ -113,7 +113,7 @@ class Step:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
                 l2 = self.over_pairs(lambda a, b: swapped_loss(log_p[a], log_p[b], codes[a], codes[b]))  # eq. 5
             if c.gamma > 0:
-                # There are M tables of products: half precision halves the memory traffic.
+                # There are M tables of products: half precision halves the memory traffic. L2's one table stays float32.
                 with precision(self.autocast, z.device):
                     log_pm = ensemble_log_assignments(z, C, self.A, c.tau).chunk(c.n_views, dim=1)  # (M, B, K) each
                 l3 = self.over_pairs(lambda a, b: swapped_loss(log_pm[a], log_pm[b], codes[a], codes[b]))  # eq. 6
@@ -142,10 +142,10 @@ class Step:
         scores = self.queue.extended(unit, self.world.part) @ normalize(self.model.prototypes, dim=1).t()
         q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:
-            self.queue.push(torch.stack([self.whole(view) for view in unit]))
+            self.queue.push(torch.stack([self.gathered(view) for view in unit]))
         return q[:, :B]
 
-    def whole(self, z: Tensor) -> Tensor:
+    def gathered(self, z: Tensor) -> Tensor:
         """The rows of all ranks in the order of the batch, so that the queue does not depend on the number of ranks."""
         return self.world.gather(z)
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.data.batches import epoch_order
 from concurl.data.feed import make_feed
@@ -62,9 +62,8 @@ class Trainer:
         strict: bool = False,  # a warning of the health watch ends the run
         world: World | None = None,  # None: this process alone
     ) -> None:
-        assert config.batch_size is not None and config.epochs is not None, "settle the config first"
         self.config, self.folder, self.world = config, folder, world or World()
-        self.epochs, self.batch_size, self.n_images = config.epochs, config.batch_size, len(images)
+        self.epochs, self.batch_size, self.n_images = filled(config.epochs), filled(config.batch_size), len(images)
         self.local_batch = self.world.local(self.batch_size)
         self.parts = count_parts(self.batch_size, config.micro_batch, self.world.size)
         self.steps_per_epoch = self.n_images // self.batch_size
@@ -122,7 +121,7 @@ class Trainer:
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
         numbers = torch.arange(first, end, device=device)
         settings = self.schedule.table(first, end).to(device)
-        # The batches have no name here: the frame of an error would keep them, and with them the thread that reads.
+        # No variable holds the feed: the traceback of an error would keep it alive, and with it the thread that reads.
         for index, (images, ids) in enumerate(self.feed.batches(self._order(epoch), self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._begin_clustering()
