@@ -12,7 +12,7 @@ from concurl.network.model import Model
 from concurl.objective.ensemble import diversity, draw_transforms
 from concurl.objective.sinkhorn import sinkhorn
 from concurl.training import monitor as monitoring
-from concurl.training.monitor import Monitor
+from concurl.training.monitor import Monitor, effective_dimensions
 from ranks import pictures
 
 
@@ -41,7 +41,25 @@ def config(tiny):
 def test_the_spread_is_that_of_the_targets_directions(config, autocast):
     seen, monitor, _, _, v = look(config.replace(sobel=True), clustering=False, autocast=autocast)
     assert len(set(monitor.ids)) == 40
-    assert seen == {"feature_std": pytest.approx(np.sqrt(12) * np.std(v.numpy(), axis=0, ddof=1).mean(), rel=1e-5)}
+    v = v.double().numpy()
+    variances = np.linalg.svd(v - v.mean(0), compute_uv=False) ** 2
+    assert seen == {
+        "feature_std": pytest.approx(np.sqrt(12) * np.std(v, axis=0, ddof=1).mean(), rel=1e-5),
+        "feature_dimensions": pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4),
+    }
+
+
+def test_directions_are_counted_as_one_would() -> None:
+    corners = torch.eye(5).repeat(6, 1)  # five equal clusters, as far from each other as can be
+    plane = (
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]) @ torch.randn(2, 2).svd().U @ torch.eye(2, 50)
+    )
+    assert effective_dimensions(corners) == pytest.approx(4)
+    assert effective_dimensions(corners.repeat(1, 20) + 3) == pytest.approx(
+        4
+    )  # wherever they lie; more columns than rows
+    assert effective_dimensions(plane) == pytest.approx(2)
+    assert effective_dimensions(torch.ones(7, 3)) == 0
 
 
 def test_clusters_are_counted_without_balance_and_members_are_compared(config):
@@ -89,7 +107,7 @@ def test_members_are_asked_one_after_the_other(config, monkeypatch):
 def test_one_member_alone_neither_agrees_nor_differs(config):
     """An NMI of 1 from the start on would be told as a consensus loss that teaches nothing."""
     seen, *_ = look(config.replace(n_transforms=1))
-    assert seen.keys() == {"feature_std", "cluster_sizes"}
+    assert seen.keys() == {"feature_std", "feature_dimensions", "cluster_sizes"}
 
 
 @pytest.mark.parametrize("balance", [1, 0.3])

@@ -42,6 +42,7 @@ def test_a_divergence_is_named_to_the_step(
     said = capsys.readouterr().err
     assert "at step 7:" in said
     assert "--learning-rate" in said
+    assert "the images of that step are in run/nan-batch.txt" in said
     assert "Traceback" not in said
     found = load_newest(Path("run/checkpoints"))
     assert found is not None

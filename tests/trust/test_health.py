@@ -18,11 +18,18 @@ from concurl.config import Config
 from concurl.network.model import Model
 from concurl.training.health import PATIENCE, Health
 
-SOUND = {"l2": 1.0, "cluster_sizes": [5, 5, 5, 5], "feature_std": 0.8, "diversity_mean": 0.6}
+SOUND = {
+    "l2": 1.0,
+    "cluster_sizes": [5, 5, 5, 5],
+    "feature_std": 0.8,
+    "feature_dimensions": 3.0,
+    "diversity_mean": 0.6,
+}
 SYMPTOMS: dict[str, tuple[dict[str, Any], str, str]] = {
     "ln K": ({"l2": math.log(4)}, "ln K = 1.386", "--epsilon"),
     "empty": ({"cluster_sizes": [20, 0, 0, 0]}, "only 1 of 4 clusters", "-k"),
     "collapse": ({"feature_std": 0.01}, "spread 0.010", "--learning-rate"),
+    "flat": ({"feature_dimensions": 1.4}, "in only 1.4 directions", "--learning-rate"),
     "discord": ({"diversity_mean": 0.01}, "do not come to agree", "--projection-dim"),
     "unison": ({"diversity_mean": 1.0}, "agreed from the start", "--projection-dim"),
 }
@@ -50,10 +57,11 @@ def test_each_symptom_is_told_once(name: str) -> None:
 @pytest.mark.parametrize(
     ("losses", "cluster_lr", "told"),
     [
-        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], 0.1, True),
-        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.55], 0.1, False),  # it may rise in between
+        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.65, 0.59], 0.1, True),
+        ([0.60, 1.1, 0.9, 0.8, 0.7, 0.65, 0.55], 0.1, False),  # it may rise in between
         ([0.60, 0.60], 0.1, False),  # too short to tell
         ([0.27, 0.27, 0.27, 0.27, 0.27, 0.27], 0.1, False),  # tight from the start: there was nothing to gain
+        ([0.84, 0.84, 0.84, 0.84, 0.84, 0.84], 0.1, False),  # loose, at any rate: the page says that
         ([0.60, 1.1, 0.9, 0.8, 0.7, 0.59], None, False),  # what it proposes would be refused
     ],
 )
@@ -86,15 +94,19 @@ def test_a_sound_run_and_a_short_fright_are_not_told() -> None:
         bad = {"l2": 1.4, "cluster_sizes": [20, 0, 0, 0], "feature_std": 0.0, "diversity_mean": 0.0}
         sound = SOUND | {"l2": 1 - epoch / 100}
         health.look((sound | bad if epoch % PATIENCE and epoch < 39 else sound) | {"epoch": epoch})
+    without_consensus = Health(Config(n_clusters=4, gamma=0))
     for _ in range(40):  # full agreement in the end is what training is for
         health.look(SOUND | {"diversity_mean": 1.0})
-    assert health.warnings == []
+        without_consensus.look(SOUND | {"diversity_mean": 1.0})
+    assert health.warnings == without_consensus.warnings == []
 
 
 def test_the_consensus_loss_alone_is_watched_too() -> None:
-    health = Health(Config(n_clusters=4, beta=0, epochs=1))
-    health.look({"epoch": 0, "l2": None, "l3": 1.386})
-    assert "ln K = 1.386" in health.warnings[0]
+    for alpha, advised in ((1, False), (0, True)):
+        health = Health(Config(n_clusters=4, alpha=alpha, beta=0, epochs=1))
+        health.look({"epoch": 0, "l2": None, "l3": 1.386})
+        assert "ln K = 1.386" in health.warnings[0]
+        assert ("--alpha 1" in health.warnings[0]) is advised
 
 
 @pytest.mark.parametrize(("n", "empty", "told"), [(4096, 100, False), (4096, 200, True), (4095, 1, True)])
@@ -104,6 +116,22 @@ def test_clusters_that_a_sample_misses_by_chance_are_not_told(n: int, empty: int
     health = Health(Config(n_clusters=1000, epochs=1))
     health.look(SOUND | {"epoch": 0, "cluster_sizes": sizes})
     assert [f"only {1000 - empty} of 1000" in warning for warning in health.warnings] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("K", "dimensions", "told"),
+    [(2, 1.0, False), (4, 1.6, False), (10, 2.9, True), (10, 3.1, False), (1000, 3.1, False)],
+)
+def test_features_in_a_plane_are_told_where_clusters_need_more_room(K: int, dimensions: float, told: bool) -> None:
+    health = Health(Config(n_clusters=K, epochs=1))
+    health.look({"epoch": 0, "feature_std": 0.9, "feature_dimensions": dimensions})
+    assert len(health.warnings) == told
+
+
+def test_features_that_hardly_differ_are_told_once_and_not_as_flat_too() -> None:
+    health = Health(Config(n_clusters=10, epochs=1))
+    health.look({"epoch": 0, "feature_std": 0.0, "feature_dimensions": 0.0})
+    assert len(health.warnings) == 1
 
 
 def test_epochs_without_a_look_neither_count_nor_forget() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +110,21 @@ def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Step, "__call__", step)
     with pytest.raises(RuntimeError, match="mat1"):
         main(FIT)
+
+
+@pytest.mark.parametrize("free", [0, 10**9])
+def test_a_disk_too_small_for_the_run_is_told_at_its_start(
+    free: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = shutil.disk_usage
+    at_run = {here / "run": SimpleNamespace(free=free)}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: at_run.get(Path(path).resolve()) or real(path))
+    assert main(FIT) == 0  # a quota or a share may know better: it is tried all the same
+    told = re.search(r"0 MB are free on its disk, and the run may write (\d+) more", capsys.readouterr().err)
+    assert (told is not None) is (free == 0)
+    if told is not None:
+        written = sum(path.stat().st_size for path in (here / "run").rglob("*") if path.is_file())
+        assert written <= 1e6 * int(told[1]) < 1e6 + 4 * written + 15e6
 
 
 def on_small_disks(tries: int, seed: int, cwd: Path) -> dict[str, Any]:

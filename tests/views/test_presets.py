@@ -39,7 +39,8 @@ def test_small_has_no_blur_until_a_kernel_is_given():
 
 def test_gray_neither_mirrors_nor_crops_nor_colours():
     gray = spec("gray", 12)
-    assert not any([gray.flip, gray.vertical_flip, gray.jitter, gray.gray, *gray.blur])
+    assert not any([gray.flip, gray.vertical_flip, gray.saturation, gray.hue, gray.gray, *gray.blur])
+    assert (gray.jitter, gray.brightness, gray.contrast) == (0.8, 0.4, 0.4)
     assert (gray.crop_min, gray.rotation, gray.scale) == (1.0, 0.3, (0.75, 1.15))
     assert (gray.shear, gray.shift, gray.padding) == (0.2, 0.1, "border")
 
@@ -48,7 +49,8 @@ def test_free_is_natural_at_any_angle():
     natural, free = spec(), spec("free")
     assert (free.rotation, free.vertical_flip, free.quarter_turns) == (math.pi, 0.5, 0.5)
     assert free.padding == "reflection"
-    for field in ("crop_min", "flip", "jitter", "hue", "gray", "blur", "blur_kernel"):
+    assert free.crop_min == 0.4 > natural.crop_min  # size tells kinds apart where the magnification is fixed
+    for field in ("flip", "jitter", "hue", "gray", "blur", "blur_kernel"):
         assert getattr(free, field) == getattr(natural, field)
     assert spec("free", 64).blur == (0.0, 0.0) != spec("natural", 64).blur  # as small has none
     assert spec("free", 64, blur_kernel=3).blur == (1.0, 0.5)
@@ -63,6 +65,10 @@ def test_the_users_options_win():
     own = spec(crop_min=0.3, blur_kernel=9, solarise=0.2, sobel=True)
     assert (own.crop_min, own.blur_kernel, own.sobel, own.solarise) == (0.3, 9, True, (0.0, 0.2))
     assert spec(blur_kernel=0).blur == (0.0, 0.0)
+    for preset, brightness in (("natural", 0.1), ("gray", 0.0), ("none", 0.3)):
+        own = spec(preset, brightness=brightness)
+        assert (own.jitter, own.brightness, own.contrast) == (0.8, brightness, brightness)
+        assert own.saturation == spec(preset).saturation
 
 
 @pytest.mark.parametrize(("scale", "size"), [(0.75, 72), (1.25, 120), (0.1, 10)])

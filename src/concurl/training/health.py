@@ -12,7 +12,15 @@ log = logging.getLogger("concurl")
 
 PATIENCE = 5  # looks that a symptom must last: a sound run shows some of them at first, but not at its end
 GAINED = 0.95  # of the cluster loss in its first epoch: a run that ends above this has learned nothing since
+ROOM = 3.0  # directions in which features vary: in a plane, many clusters cannot keep away from each other
 TIGHT = 0.2  # of ln K: clusters with a loss below this were found at once and had little left to gain
+# Of ln K: above this, two views of an image often differ. Runs with an ACC of 0.8 and more end at 0.03 to 0.4.
+LOOSE = 0.6
+
+
+def cramped(dimensions: float, n_clusters: int) -> bool:
+    """Do features vary in too few directions for so many clusters? K that are far from each other vary in K - 1."""
+    return dimensions < min(ROOM, (n_clusters - 1) / 2)
 
 
 class Health:
@@ -46,7 +54,7 @@ class Health:
         if (sizes := row.get("cluster_sizes")) is not None:
             self._look_at_sizes(sizes, patience)
         if (std := row.get("feature_std")) is not None:
-            self._look_at_features(std, patience)
+            self._look_at_features(std, row.get("feature_dimensions"), patience)
         if (nmi := row.get("diversity_mean")) is not None:
             self._look_at_members(nmi, patience)
 
@@ -64,14 +72,16 @@ class Health:
         )
 
     def _look_at_gain(self) -> None:
-        # Without a cluster_lr there is no second course of the learning rate, and none to lower.
+        # Without a cluster_lr the learning rate has no second stage that could be lowered.
         if len(self._cluster_losses) <= PATIENCE or self.config.cluster_lr is None:
             return
         first, loss = self._cluster_losses[0], self._cluster_losses[-1]
+        ln_k = math.log(self.config.n_clusters)
+        # Loose clusters, as few or varied photographs give them, gain little whatever the rate: of them the page speaks.
         self._watch(
             "no gain",
             1,
-            loss > max(GAINED * first, TIGHT * math.log(self.config.n_clusters)),
+            loss > GAINED * first and TIGHT * ln_k < loss < LOOSE * ln_k,
             f"learning clusters has gained nothing: their loss ends at {loss:.3f}, and was {first:.3f} in its first epoch. "
             "If the clusters look good on the page, all is well. If not, usually the learning rate is too high for "
             "features trained so long, and undoes them: try a smaller --cluster-lr (concurl fit --from this run)",
@@ -90,14 +100,26 @@ class Health:
             "--cluster-start",
         )
 
-    def _look_at_features(self, std: float, patience: int) -> None:
+    def _look_at_features(self, std: float, dimensions: float | None, patience: int) -> None:
+        collapsed = std < 0.1
         self._watch(
             "collapse",
             patience,
-            std < 0.1,
+            collapsed,
             f"the features hardly differ between images (spread {std:.3f}, 1 is even). Usually the learning rate is "
             "too high, the augmentation hides the content, or the run is too short: try half the --learning-rate, "
             "another --preset, or more --epochs",
+        )
+        if dimensions is None:  # a run that was begun before this was measured
+            return
+        K = self.config.n_clusters
+        self._watch(
+            "flat",
+            patience,
+            cramped(dimensions, K) and not collapsed,
+            f"the features vary in only {dimensions:.1f} directions, too few to keep {K} clusters apart. Usually the learning "
+            "rate is too high for the batch, or the augmentation leaves little to tell images by: try a third of the "
+            "--learning-rate, another --preset, or more --epochs",
         )
 
     def _look_at_members(self, nmi: float, patience: int) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from concurl.config import Config
+from concurl.config import Config, filled
 from concurl.data.batches import sample
 from concurl.data.picked import pick
 from concurl.network.embed import embed
@@ -34,10 +34,8 @@ class Monitor:
 
     def embeddings(self, model: Model, ids: NDArray[np.int64]) -> tuple[Embeddings, Embeddings]:
         """The outputs of the online branch and of the target for these images."""
-        c = self.config
-        assert c.image_size is not None, "settle the config first"
-        some = pick(self.images, ids)
-        parts = list(embed(model, some, image_size=c.image_size, sobel=c.sobel, autocast=self.autocast))
+        c, some = self.config, pick(self.images, ids)
+        parts = list(embed(model, some, image_size=filled(c.image_size), sobel=c.sobel, autocast=self.autocast))
         return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
@@ -46,7 +44,8 @@ class Monitor:
         online, target = self.embeddings(model, self.ids)
         z, v = normalize(online.z, dim=1), normalize(target.v, dim=1)
         # The standard deviation of a unit vector's component, times sqrt(dim): 1 if spread evenly, 0 if collapsed.
-        seen: dict[str, Any] = {"feature_std": float(v.std(dim=0).mean() * v.shape[1] ** 0.5)}
+        spread = float(v.std(dim=0).mean() * v.shape[1] ** 0.5)
+        seen: dict[str, Any] = {"feature_std": spread, "feature_dimensions": effective_dimensions(v)}
         if not clustering:
             return seen
         C = model.prototypes.detach()
@@ -62,6 +61,17 @@ class Monitor:
             q, _ = sinkhorn(scores, c.epsilon, 50, balance=c.balance)
             seen.update(self.judge(self.ids, q.argmax(1).cpu().numpy()))
         return seen
+
+
+def effective_dimensions(x: Tensor) -> float:
+    """In how many directions the rows of x (n, dim) vary: (sum of l)^2 / sum of l^2, for the variances l along their axes.
+
+    The participation ratio: r equal variances give r, and so K equal clusters, far from each other, give K - 1. A network may
+    spread its features well and yet in a plane, where ten clusters have no room. Rows that are all alike give 0.
+    """
+    x = (x - x.mean(dim=0)).double()
+    products = x @ x.t() if len(x) < x.shape[1] else x.t() @ x  # both have the same variances
+    return float(products.trace() ** 2 / products.square().sum().clamp_min(1e-30))
 
 
 def _joined(parts: list[Embeddings]) -> Embeddings:

@@ -78,11 +78,12 @@ class ViewSpec:
 
 
 SMALL = 64  # pixels: in images up to this side, blur would remove what tells them apart
+USUAL_JITTER = 0.8  # how often BYOL changes the colours of a view
 ALWAYS_AND_EVERY_OTHER_TIME = (1.0, 0.5)  # how the paper blurs its two views
 
 
 def view_spec(config: Config) -> ViewSpec:
-    """The views of `config.preset`, with the config's own crop, blur, solarise and sobel."""
+    """The views of `config.preset`, with the config's own crop, brightness, blur, solarise and sobel."""
     if config.image_size is None or config.preset is None:
         raise ValueError(
             f"image_size={config.image_size}, preset={config.preset}: settle the Config before views are made"
@@ -90,6 +91,9 @@ def view_spec(config: Config) -> ViewSpec:
     spec = _PRESETS[config.preset](config.view_size)
     if config.crop_min is not None:
         spec = dataclasses.replace(spec, crop_min=config.crop_min)
+    if config.brightness is not None:
+        often = spec.jitter or USUAL_JITTER  # a share asks for it, even if the preset has none
+        spec = dataclasses.replace(spec, jitter=often, brightness=config.brightness, contrast=config.brightness)
     if config.blur_kernel == 0:
         spec = dataclasses.replace(spec, blur=(0.0, 0.0))
     elif config.blur_kernel is not None:  # a kernel asks for blur, even if the preset has none
@@ -104,7 +108,7 @@ def _natural(size: int) -> ViewSpec:
         size,
         crop_min=0.08,
         flip=0.5,
-        jitter=0.8,
+        jitter=USUAL_JITTER,
         brightness=0.4,
         contrast=0.4,
         saturation=0.2,
@@ -120,14 +124,31 @@ def _small(size: int) -> ViewSpec:
 
 
 def _gray(size: int) -> ViewSpec:
-    """For digits, letters and sketches, which may change their meaning when mirrored or cropped."""
-    return ViewSpec(size, rotation=0.3, scale=(0.75, 1.15), shear=0.2, shift=0.1, padding="border")
+    """For digits, letters and sketches, which may change their meaning when mirrored or cropped.
+
+    Small turns alone are too easy to see through: without the brightness, garments were told apart no better than by pixels.
+    """
+    return ViewSpec(
+        size,
+        rotation=0.3,
+        scale=(0.75, 1.15),
+        shear=0.2,
+        shift=0.1,
+        padding="border",
+        jitter=USUAL_JITTER,
+        brightness=0.4,
+        contrast=0.4,
+    )
 
 
 def _free(size: int) -> ViewSpec:
-    """For images without up and down, from above or through a microscope. Half of the turns need no interpolation."""
+    """For images without up and down, from above or through a microscope. Half of the turns need no interpolation.
+
+    The magnification is always the same there, so that size tells kinds apart: crops enlarge less than natural's.
+    """
     spec = _natural(size) if size > SMALL else dataclasses.replace(_natural(size), blur=(0.0, 0.0))
-    return dataclasses.replace(spec, vertical_flip=0.5, rotation=math.pi, quarter_turns=0.5, padding="reflection")
+    turned = dataclasses.replace(spec, vertical_flip=0.5, rotation=math.pi, quarter_turns=0.5, padding="reflection")
+    return dataclasses.replace(turned, crop_min=0.4)
 
 
 _PRESETS = {"natural": _natural, "small": _small, "gray": _gray, "free": _free, "none": ViewSpec}
