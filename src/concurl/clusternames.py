@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
+
+_HALVES = re.compile("[\ud800-\udfff]")  # json can spell half of an emoji, which no file can hold
 
 
 def names_of(run: Path) -> dict[int, str]:
@@ -18,10 +22,22 @@ def read_names(path: Path) -> dict[int, str]:
     """From a json file like {"0": "birds", ...}; a cluster with null, or left out, has no name yet."""
     try:
         # -sig: some editors begin every file with a byte order mark
-        given = json.loads(path.read_text(encoding="utf-8-sig"))
-        return {int(cluster): str(name) for cluster, name in given.items() if name is not None}
+        given = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=lambda pairs: _once(path, pairs))
+        return {int(cluster): _HALVES.sub("\ufffd", str(name)) for cluster, name in given.items() if name is not None}
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise no_such(path) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""  # mostly a comma too many
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed{where}') from None
+
+
+def _once(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """json lets the last of two equal keys win, which hides a line that was copied and not changed."""
+    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if twice:
+        raise UserError(f"{path}: cluster {twice[0]} has two names; keep one of them")
+    return dict(pairs)

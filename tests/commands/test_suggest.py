@@ -79,13 +79,27 @@ def test_where_no_number_stands_out_none_is_advised(
     assert "No number of clusters stands out" in suggested(capsys)[-1]
 
 
+@pytest.mark.parametrize("agreed", [0.0, 1.1])  # no run's agreement is below it, or every run's
+def test_features_of_a_run_that_is_not_healthy_come_with_a_warning(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, agreed: float
+) -> None:
+    assert fit(photos, "--cluster-start", "0.5") == 0
+    monkeypatch.setattr("concurl.report.verdict.AGREED", agreed)
+    monkeypatch.setattr("concurl.report.verdict.STUCK", 9.0)
+    capsys.readouterr()
+    assert main(["suggest", "run", "--quiet", "--up-to", "3"]) == 0
+    warned = "the run is not healthy (the ensemble does not agree with the labels): if it was too short"
+    assert (warned in capsys.readouterr().err) is (agreed > 1)
+
+
 def test_coarser_groups_are_named_and_the_end_of_the_search_is_said(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fit(photos, "--cluster-start", "0.5") == 0
     capsys.readouterr()
     several = {2: 0.98, 3: 0.5, 4: 0.95, 5: 0.6}
-    monkeypatch.setattr("concurl.clustering.stability.stabilities", lambda *_, **__: iter(several.items()))
+    tried = lambda x, counts, **_: iter([(k, several[k]) for k in counts])  # noqa: E731
+    monkeypatch.setattr("concurl.clustering.stability.stabilities", tried)
     assert "4 clusters stand out (so do coarser ones: 2). To get them" in suggested(capsys, "--up-to", "5")[-1]
     *_, advice, end = suggested(capsys, "--up-to", "4")
     assert "4 clusters stand out" in advice

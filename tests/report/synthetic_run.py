@@ -89,7 +89,7 @@ def make_run(
         "n_images": n,
         "n_clusters": k,
         "ensemble_confusion": votes.tolist(),
-        "scores": {"codes": {"acc": 0.9123, "nmi": 0.8456, "ari": 0.7789}},
+        "scores": {"codes": {"acc": 0.9123, "nmi": 0.8456, "ari": 0.7789}, "kmeans_v_xi": {"acc": 0.71, "nmi": 0.62}},
         "warnings": [],
         "minutes": 3.2,
         "source": "/data/photos",
@@ -118,6 +118,7 @@ def _epoch(epoch: int, last: int, k: int) -> dict[str, Any]:
         "diversity_mean": 0.4 + 0.5 * done if clustering else None,
         "diversity_std": 0.1 * (1 - done) if clustering else None,
         "feature_std": 0.6,
+        "feature_dimensions": 4.5,
         "learning_rate": 5e-4,
     }
 

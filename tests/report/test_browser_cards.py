@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from browser import Browser, text, until
-from synthetic_run import Run, row_of
+from synthetic_run import Run, make_run, row_of
+
+from concurl.clusternames import read_names
+from concurl.report import write_report
+from concurl.report.facts import RunFacts
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
@@ -55,6 +60,34 @@ def test_the_order_of_the_cards(page: Any, browser: Browser, run: Run) -> None:
     assert [sizes[c] for c in cards] == sorted(sizes, reverse=True)
     Select(page.find_element(By.ID, "order")).select_by_value("cluster")
     assert browser.js("return [...document.querySelectorAll('.card')].map((e) => e.dataset.cluster)") == list("012345")
+
+
+def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
+    browser: Browser, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "r", n=120, k=3)
+    names = run.folder / "names.json"
+    names.write_text(json.dumps({"1": "cats", "2": 'a "quoted" </script> name'}))
+    page = browser.open(write_report(run.folder, run.images))
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
+    )
+    fields = page.find_elements(By.CSS_SELECTOR, ".own-name")
+    assert [field.get_attribute("value") for field in fields] == ["", "cats", 'a "quoted" </script> name']
+    assert not page.find_element(By.ID, "unsaved").is_displayed()
+    fields[0].send_keys("  birds ")
+    fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    leaving = "return !dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    assert browser.js(leaving)  # the browser asks before they are lost
+    page.find_element(By.ID, "save-names").click()
+    saved = tmp_path / "downloads" / "names.json"
+    until(lambda: saved.exists() and saved.stat().st_size)
+    assert read_names(saved) == {0: "birds", 2: 'a "quoted" </script> name'}
+    assert "concurl report" in text(page, "names-said")
+    assert not browser.js(leaving)
+    names.write_bytes(saved.read_bytes())
+    assert RunFacts.read(run.folder).names == ("birds", "Cluster 1", 'a "quoted" </script> name')
+    assert browser.console() == []
 
 
 def test_an_empty_cluster_is_not_the_least_sure_and_thirty_columns_fit(browser: Browser, many: Run) -> None:

@@ -139,9 +139,9 @@ def test_names_on_the_map_stay_apart_and_inside(browser: Browser, run: Run) -> N
     names = until(lambda: browser.js("return window.written"))[:6]
     assert sorted(name for name, *_ in names) == [f"Cluster {c}" for c in range(6)]
     height = browser.js("return document.getElementById('stage').clientHeight")
-    lines = sorted(y for _, _, y, _ in names)
-    assert all(12 < y < height for y in lines)
-    assert all(after - before >= 16 for before, after in itertools.pairwise(lines))
+    assert all(wide / 2 <= x <= 400 - wide / 2 and 12 < y < height for _, x, y, wide in names)
+    for (_, x, y, wide), (_, other_x, other_y, other_wide) in itertools.combinations(names, 2):
+        assert abs(y - other_y) >= 16 or abs(x - other_x) >= (wide + other_wide) / 2
 
 
 def test_names_hide_no_dot_where_dots_are_few(page: Any, browser: Browser) -> None:
@@ -156,6 +156,27 @@ def test_names_hide_no_dot_where_dots_are_few(page: Any, browser: Browser) -> No
             assert beside or not baseline - 9 < y + height / 2 < baseline, (name, i)
 
 
+STEEP = (
+    "const ends = (v) => [Math.min(...v), Math.max(...v)], [west, east] = ends(data.x), [north, south] = ends(data.y);"
+    "const rows = [...data.cluster.keys()].sort((a, b) => data.cluster[a] - data.cluster[b]), last = rows.length - 1;"
+    "rows.forEach((i, place) => {"
+    "  data.x[i] = place && place < last ? west + (east - west) * (0.4 + 0.2 * place / last) : place ? east : west;"
+    "  data.y[i] = south + (north - south) * place / last; });"
+)
+
+
+def test_a_name_on_the_map_lies_nearest_to_its_own_cluster(page: Any, browser: Browser) -> None:
+    browser.js(WRITTEN + STEEP)  # a cluster after the other up a steep line: above each lies the next
+    page.find_element(By.ID, "zoom-reset").click()
+    names = until(lambda: browser.js("return window.written"))[:6]
+    width, height = browser.js("const s = document.getElementById('stage'); return [s.clientWidth, s.clientHeight]")
+    dots = np.array([spot(browser, i) for i in range(180)]) + np.array([width / 2, height / 2])
+    cluster = browser.js("return data.cluster")
+    for name, x, baseline, _ in names:
+        nearest = int(np.hypot(*(dots - (x, baseline - 4)).T).argmin())
+        assert f"Cluster {cluster[nearest]}" == name
+
+
 def test_of_many_clusters_the_few_that_are_shown_are_named(browser: Browser, many: Run) -> None:
     page = browser.open(many.folder / "report.html")
     browser.js(WRITTEN)
@@ -163,6 +184,19 @@ def test_of_many_clusters_the_few_that_are_shown_are_named(browser: Browser, man
     browser.js("document.querySelector(`[data-show='17']`).click()")
     names = until(lambda: browser.js("return window.written"))
     assert {name for name, *_ in names} == {"Cluster 17"}
+
+
+def test_a_picture_is_found_before_it_is_painted(page: Any, browser: Browser) -> None:
+    x, y = spot(browser, loneliest(browser))
+    browser.js(
+        "document.querySelector('input[value=pictures]').click();"
+        "const c = document.getElementById('canvas'), box = c.getBoundingClientRect();"
+        "c.dispatchEvent(new PointerEvent('pointermove', {"
+        "  clientX: box.x + box.width / 2 + arguments[0], clientY: box.y + box.height / 2 + arguments[1] }))",
+        x,
+        y,
+    )  # in one task: no frame between
+    assert text(page, "hover-path")
 
 
 def test_pictures_on_the_map_and_zoom(page: Any, browser: Browser, run: Run) -> None:

@@ -103,17 +103,21 @@ def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:
 
 def test_looks_every_few_epochs_make_one_line(tmp_path: Path) -> None:
     facts = RunFacts.read(make_run(tmp_path / "r").folder)
-    rare = tuple({k: v for k, v in e.items() if k != "feature_std" or e["epoch"] % 5 == 0} for e in facts.epochs)
+    rare = tuple({k: v for k, v in e.items() if k != "feature_dimensions" or e["epoch"] % 5 == 0} for e in facts.epochs)
     charts = {chart.key: chart for chart in curves(dataclasses.replace(facts, epochs=rare), ["red"] * 6)}
-    assert str(charts["feature_std"].svg).count("<polyline") == 1
+    assert str(charts["feature_dimensions"].svg).count("<polyline") == 1
 
 
 def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
     facts = RunFacts.read(make_run(tmp_path / "r").folder)
     charts = {chart.key: chart for chart in curves(facts, ["red"] * 6)}
-    assert list(charts) == ["l1", "l2", "l3", "diversity", "sizes", "feature_std"]
+    assert list(charts) == ["l1", "l2", "l3", "diversity", "sizes", "feature_dimensions"]
     assert f"ln 6 = {math.log(6):.2f}" in str(charts["l2"].svg)
-    for key in ("l2", "l3", "feature_std"):  # how far from guessing, or from collapse: both are read from 0 on
+    for key in (
+        "l2",
+        "l3",
+        "feature_dimensions",
+    ):  # how far from guessing, or from collapse: both are read from 0 on
         assert ">0</text>" in str(charts[key].svg)
     assert ">40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)

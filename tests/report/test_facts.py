@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import hostile_names, make_run
 
 from concurl.errors import UserError
-from concurl.report.facts import RunFacts, shown
+from concurl.report.facts import RunFacts, mean_known, shown
 
 
 def test_every_row_of_the_csv_arrives_in_order(tmp_path: Path) -> None:
@@ -42,7 +42,9 @@ def test_shown_keeps_what_can_be_shown_and_marks_the_rest(raw: str, seen: str) -
 def test_only_assignments_must_be_there(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
     for file in run.folder.iterdir():
-        if file.name != "assignments.csv":
+        if file.suffix == ".json":
+            file.write_text("[]")  # no object: as good as nothing
+        elif file.name != "assignments.csv":
             file.unlink()
     facts = RunFacts.read(run.folder)
     assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (
@@ -64,21 +66,55 @@ def test_an_empty_cluster_at_the_end_counts(tmp_path: Path) -> None:
     assert facts.sizes.tolist()[3:] == [0, 0]
 
 
-def test_names_come_from_names_json_then_the_csv_then_the_number(tmp_path: Path) -> None:
+def test_names_come_from_names_json_alone(tmp_path: Path) -> None:
+    """What the csv says may be a name that has been taken out since."""
     run = make_run(tmp_path / "r", n=12, k=4)
     path = run.folder / "assignments.csv"
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(",1,,", ",1,from csv,").replace(",2,,", ",2,hidden,"), encoding="utf-8")
-    (run.folder / "names.json").write_text(json.dumps({"2": "given", "9": "no such cluster", "x": "no number"}))
-    assert RunFacts.read(run.folder).names == ("Cluster 0", "from csv", "given", "Cluster 3")
+    path.write_text(path.read_text(encoding="utf-8").replace(",1,,", ",1,from csv,"), encoding="utf-8")
+    (run.folder / "names.json").write_text(json.dumps({"2": "given", "9": "no such cluster", "3": ""}))
+    facts = RunFacts.read(run.folder)
+    assert facts.names == ("Cluster 0", "Cluster 1", "given", "Cluster 3")
+    assert facts.given == {2: "given"}
 
 
-def test_a_torn_line_of_the_log_costs_no_other_epoch(tmp_path: Path) -> None:
+def test_clusters_that_share_a_name_are_told_apart_by_number(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=12, k=4)
+    (run.folder / "names.json").write_text(json.dumps({"0": "dogs", "1": "cats", "3": "dogs"}))
+    assert RunFacts.read(run.folder).names == ("dogs (0)", "cats", "Cluster 2", "dogs (3)")
+
+
+def test_a_line_of_the_log_that_a_kill_cut_off_costs_no_other_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = make_run(tmp_path / "r", n=12, k=3, epochs=3)
     with (run.folder / "metrics.jsonl").open("a") as file:
-        file.write('{"epoch": 3, "l1": 0.')  # killed while writing
+        file.write('{"epoch": 3, "l1": 0.')
     facts = RunFacts.read(run.folder)
     assert [epoch["epoch"] for epoch in facts.epochs] == [0, 1, 2]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"epoch": 1, "l1": 0.',
+        "\0" * 30,
+        "[1]",
+        '{"l1": 1}',
+        '{"epoch": 1, "l1": "?"}',
+        '{"epoch": 1, "cluster_sizes": ["?"]}',
+    ],
+)
+def test_a_damaged_line_of_the_log_is_told_and_costs_no_other_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damaged: str
+) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3, epochs=5)
+    path = run.folder / "metrics.jsonl"
+    first, _, third, _, last = path.read_text().splitlines()
+    path.write_text("\n".join([first, damaged, third, damaged, last]) + "\n")
+    facts = RunFacts.read(run.folder)
+    assert [epoch["epoch"] for epoch in facts.epochs] == [0, 2, 4]
+    assert caplog.messages == [f"{path}: damaged, and so left out: line 2 and 1 other"]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +122,7 @@ def test_a_torn_line_of_the_log_costs_no_other_epoch(tmp_path: Path) -> None:
     [
         ("assignments.csv", "path,cluster\na.jpg,-1\n", "row 1 has cluster '-1'"),
         ("assignments.csv", "path,cluster\n", "no rows"),
+        ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
         ("summary.json", "{", r"summary\.json: no valid json"),
     ],
 )
@@ -96,8 +133,24 @@ def test_wrong_files_are_named_with_the_remedy(tmp_path: Path, file: str, text: 
         RunFacts.read(run.folder)
 
 
-def test_embeddings_of_another_run_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shape", "kind", "message"),
+    [
+        ((11, 4), np.float32, r"shape \(11, 4\) for 12 rows"),
+        ((12,), np.float32, r"shape \(12,\) for 12 rows"),
+        ((12, 4), "U3", "no valid array"),
+    ],
+)
+def test_embeddings_of_another_run_are_refused(tmp_path: Path, shape: tuple[int], kind: str, message: str) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
-    np.save(run.folder / "embeddings.npy", np.zeros((11, 4), dtype=np.float32))
-    with pytest.raises(UserError, match=r"shape \(11, 4\) for 12 rows"):
+    np.save(run.folder / "embeddings.npy", np.zeros(shape, dtype=kind))
+    with pytest.raises(UserError, match=message):
         RunFacts.read(run.folder)
+
+
+def test_an_odd_cell_spoils_no_other(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=4, k=2)
+    (run.folder / "assignments.csv").write_text("path,cluster,confidence\na,0,0.5\nb,0,much\nc,0,inf\nd,0,1\n")
+    confidence = RunFacts.read(run.folder).confidence
+    assert np.isnan(confidence).tolist() == [False, True, True, False]
+    assert mean_known(confidence) == 0.75

@@ -17,7 +17,8 @@ from synthetic_run import Run, hostile_names, make_run, seen_as
 
 from concurl.errors import UserError
 from concurl.recipes import recipe
-from concurl.report import write_report
+from concurl.report import page, write_report
+from concurl.report.layout import lay_out
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
 
@@ -122,6 +123,7 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     page = parsed(run)
     ((_, table),) = page.all("table", class_="scores")
     assert "Codes (these clusters)0.9120.8460.779" in table
+    assert "k-means on v_xi0.7100.620\u2013" in table
     cells = [text for attrs, text in page.all("td") if "--v" in attrs.get("style", "")]
     hits = sum(int(r["cluster"]) == label for r, label in zip(run.rows(), run.labels, strict=True))
     matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
@@ -209,6 +211,60 @@ def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path,
         "Nothing in the folder says how sure",
     ):
         assert sentence in text
+    assert "Mean confidence" not in text
+    assert "<bdi>only.jpg</bdi> <span>\u2013</span>" in text  # and no nan
+    (run.folder / "assignments.csv").write_text("path,cluster,confidence\nonly.jpg,0,0.5\n")
+    assert "images by confidence" in page_of(run)
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(0.5, "30 s"), (89, "89 min"), (90, "1.5 h")])
+def test_the_time_is_told_in_a_unit_that_fits(
+    tmp_path: Path, page_of: Callable[..., str], minutes: float, told: str
+) -> None:
+    run = make_run(tmp_path / "r", n=7, k=3, minutes=minutes)
+    assert f"<dt>Time</dt><dd>{told}</dd>" in page_of(run)
+
+
+@pytest.mark.parametrize(("side", "coarse"), [(63, True), (64, False)])
+def test_small_pictures_are_enlarged_with_sharp_edges(
+    tmp_path: Path, page_of: Callable[..., str], side: int, coarse: bool
+) -> None:
+    run = make_run(tmp_path / "r", n=7, k=3, side=side)
+    assert ('class="lens thumbs coarse"' in page_of(run, run.images)) is coarse
+
+
+def test_of_many_skipped_files_all_are_counted_and_the_first_are_listed(
+    tmp_path: Path, page_of: Callable[..., str]
+) -> None:
+    run = make_run(tmp_path / "r", n=7, k=3)
+    rows = "".join(f"{i}.png,{'truncated' if i else 'empty'},why\n" for i in range(502))
+    (run.folder / "skipped.csv").write_text("path,status,reason\n" + rows)
+    text = page_of(run)
+    assert "501 truncated, 1 empty. The first 500 are listed; skipped.csv has all." in text
+    assert "499.png" in text
+    assert "500.png" not in text
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({}, "/data/photos. Skipped files 0 None: every file was used."),
+        ({"limit": 13, "train_images": 12}, "/data/photos. Skipped files 0 None: every file was used."),
+        (
+            {"limit": 12, "train_images": 5},
+            "/data/photos: a sample of 12, the others were not looked at (--limit). Training saw 5 of them "
+            "(--train-images). Skipped files 0 None: every file of the sample was used.",
+        ),
+    ],
+)
+def test_a_page_about_a_sample_says_so(
+    tmp_path: Path, page_of: Callable[..., str], about: dict[str, int], told: str
+) -> None:
+    run = make_run(tmp_path, n=12, k=2)
+    (run.folder / "skipped.csv").unlink()
+    (run.folder / "run.json").write_text(json.dumps(about))
+    ((_, details),) = Page(page_of(run)).all("section", id="details")
+    assert f"Images from {told}" in details
 
 
 def test_an_empty_cluster_and_150_clusters_have_their_place(tmp_path: Path, page_of: Callable[..., str]) -> None:
@@ -224,6 +280,7 @@ def test_the_changed_options_stand_out(run: Run) -> None:
     page = parsed(run)
     changed = [text for attrs, text in page.all("div") if attrs.get("class") == "changed"]
     assert changed == ["n_clusters6 (not the default)", "epochs40 (not the default)"]
+    assert "depthnone" in [text for _, text in page.all("div")]  # as the command line takes it
 
 
 def test_choices_and_the_recipe_are_told(tmp_path: Path, page_of: Callable[..., str]) -> None:
@@ -251,14 +308,15 @@ def test_options_in_advice_stay_in_one_piece_and_nothing_else_is_markup(
     assert "<i>try" not in text
 
 
-def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None) -> None:
+def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "r", n=30, k=3)
+    monkeypatch.setattr(page, "lay_out", lambda z, tell: tell(750, 750) or lay_out(z))  # the quick map tells nothing
     said: list[tuple[str, int, int]] = []
     target = tmp_path / "new" / "other.html"
     written = write_report(run.folder, run.images, output=target, progress=lambda *what: said.append(what))
     assert written == target
     assert not (run.folder / "report.html").exists()
-    assert said == [("page", 30, 30)]
+    assert said == [("map", 750, 750), ("page", 30, 30)]
     assert [file.name for file in target.parent.iterdir()] == ["other.html"]
     first = target.read_bytes()
     assert write_report(run.folder, run.images, output=target).read_bytes() == first  # the same run, the same page

@@ -49,6 +49,7 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
 def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
     facts = dataclasses.replace(healthy, agreement=np.full(180, agreement))
     assert f"The ensemble is {word} of them" in judge(facts).sentences[0]
+    assert ("The ensemble does not agree with the labels" in titles(facts, "bad")) == (agreement < 0.5)
 
 
 def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
@@ -60,6 +61,9 @@ def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.75 * math.log(6), l3=0.5)
     assert titles(facts, "watch") == ["The clusters are loose"]
     assert not titles(facts, "bad")
+    assert judge(facts).sentences[0].startswith("On average")  # members that agree on loose clusters are not praised
+    noise = (*healthy.epochs[:-1], {**healthy.epochs[-1], "l2": math.log(6)})
+    assert not titles(dataclasses.replace(healthy, epochs=noise), "bad")  # one epoch alone says little
 
 
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
@@ -77,6 +81,7 @@ def test_clusters_that_were_asked_for_and_never_learned_are_bad(
     facts = dataclasses.replace(facts, config={**facts.config, "beta": weights[0], "gamma": weights[1]})
     (check,) = [check for check in judge(facts).checks if "No clustering loss" in check.text]
     assert check.state == judge(facts).state == state
+    assert judge(facts).sentences[0].startswith("On average")  # nothing was learned that members could be sure of
 
 
 def test_nan_is_divergence(healthy: RunFacts) -> None:
@@ -121,8 +126,8 @@ def test_an_empty_and_a_tiny_cluster_are_reported(healthy: RunFacts) -> None:
 
 
 def test_equal_embeddings_are_a_collapse(healthy: RunFacts) -> None:
-    z = np.tile(healthy.embeddings[:1], (180, 1))
-    assert titles(dataclasses.replace(healthy, embeddings=z), "bad") == ["Embeddings collapsed"]
+    for z in (np.tile(healthy.embeddings[:1], (180, 1)), np.full((180, 16), math.nan)):
+        assert titles(dataclasses.replace(healthy, embeddings=z), "bad") == ["Embeddings collapsed"]
 
 
 def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:
@@ -148,6 +153,7 @@ def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:
 def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ(healthy: RunFacts) -> None:
     assert "Embeddings are spread out" in titles(changed_epochs(healthy, feature_std=0.2), "good")
     assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_std=0.09), "good")
+    assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_dimensions=2.0), "good")
 
 
 def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(healthy: RunFacts) -> None:

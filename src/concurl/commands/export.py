@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_folder, check_run
@@ -10,6 +11,8 @@ from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
 from concurl.progress import speak
+
+log = logging.getLogger("concurl")
 
 
 def main(argv: list[str]) -> int:
@@ -36,10 +39,13 @@ def main(argv: list[str]) -> int:
         check_folder(given.output, given.moved)
         from concurl.data.listing import list_source
         from concurl.export.folders import export_folders
+        from concurl.report.verdict import trouble_of
 
         root = None if given.moved is None else Path(list_source(given.moved).root)
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
         print(f"{counted(sum(counts.values()), 'image')} in {counted(len(counts), 'folder')}: {given.output}")
+        if trouble := trouble_of(given.run):
+            log.warning("the run is not healthy, do not rely on these folders yet (%s): see its report.html", trouble)
         return 0
     from concurl import run, runfolder
     from concurl.export.program import export_program

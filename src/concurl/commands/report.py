@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_run
-from concurl.commands.images import add_moved, change_of_images, moved_to, open_again, write_report
-from concurl.errors import UserError
+from concurl.commands.images import add_moved, change_of_images, in_order_of, moved_to, open_again, write_report
+from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import speak
 
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> int:
         "-o", "--output", type=Path, metavar="FILE.html", help="write the page there, and nothing into the run's folder"
     )
     add_moved(parser)
-    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
@@ -33,6 +34,9 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     if given.output is None:
+        if not os.access(given.run, os.W_OK):
+            elsewhere = call("report", given.run, "-o", f"{given.run.resolve().name}.html")
+            raise UserError(f"{given.run} may only be read; write its page elsewhere: {elsewhere}")
         check_file(given.run / "report.html", "report.html")
         take_names(given.run, config.n_clusters)
     else:
@@ -42,11 +46,12 @@ def main(argv: list[str]) -> int:
                 f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
             )
     opened = open_again(about, config)
-    if change := change_of_images(given.run, opened.images.names):  # they would be shown under the run's labels
-        remedy = (
-            "bring those back, or give their place with --source" if given.moved is None else "give the right place"
+    if about["limit"] is not None and change_of_images(given.run, opened.images.names):
+        raise UserError(
+            f"{given.run} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
+            "that the same sample cannot be drawn; bring those back, or give their place with --source"
         )
-        raise UserError(f"{about['source']}: not the images of {given.run}: {change}; {remedy}")
+    opened = in_order_of(given.run, opened)
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from concurl.commands.checks import check_run
 from concurl.commands.images import add_moved, moved_to, open_again
+from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.options import Parser
@@ -16,7 +18,7 @@ from concurl.progress import speak, stages
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from concurl.config import Config
+log = logging.getLogger("concurl")
 
 WEAK = 0.8  # the best stability, below which no number of clusters stands out
 
@@ -37,6 +39,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--images {given.images} --up-to {given.up_to}: at least 8 images and 2 clusters are needed")
     from concurl import runfolder
     from concurl.clustering.stability import stabilities
+    from concurl.report.verdict import trouble_of
 
     config = runfolder.config_of(given.run).replace(device=given.device)
     v = _embeddings(given, config)
@@ -49,6 +52,9 @@ def main(argv: list[str]) -> int:
     for k, stability in found.items():
         print(f"{k:3}  {stability:9.3f}  {'#' * round(40 * max(0.0, stability))}")
     _print_advice(found, given, config)
+    # Groups by colour and light can be stable, too: features that are not ready propose a number as firmly as good ones.
+    if trouble := trouble_of(given.run):
+        log.warning("the run is not healthy (%s): if it was too short, this says little about its images", trouble)
     return 0
 
 
@@ -68,10 +74,8 @@ def _embeddings(given: argparse.Namespace, config: Config) -> Tensor:
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
         raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")
-    assert config.image_size is not None
-    parts = embed(
-        model, some, image_size=config.image_size, sobel=config.sobel, autocast=arithmetic.autocast, branches=["target"]
-    )
+    size, autocast = filled(config.image_size), arithmetic.autocast
+    parts = embed(model, some, image_size=size, sobel=config.sobel, autocast=autocast, branches=["target"])
     return torch.cat([part["target"].v for part in parts])
 
 
@@ -89,5 +93,6 @@ def _print_advice(found: dict[int, float], given: argparse.Namespace, config: Co
     elif config.clusters:
         further = f" To get them: {call('fit', '--from', given.run, '-k', k, '-o', 'OTHER')}"
     print(f"{k} clusters stand out{also}.{further}")
-    if k == given.up_to:
-        print("That is the largest K that was tried: there may be more, see --up-to.")
+    if k == max(found):
+        more = "see --up-to" if k == given.up_to else "on more images"
+        print(f"That is the largest K that was tried: there may be more, {more}.")

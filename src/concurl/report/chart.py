@@ -1,6 +1,7 @@
 """Line and area charts as inline SVG: no script needed to read them, and they take the page's colours.
 
-Drawn here rather than by plotly, whose script alone is 4.8 MB and would be most of a page.
+Drawn here rather than by plotly, whose script alone is 4.8 MB: most of a page, and too much for one of 10,000 images
+(docs/log.md).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ _TABLE_KEYS = {
     "loss": "Loss",
     "diversity_mean": "NMI of members",
     "feature_std": "Feature spread",
+    "feature_dimensions": "Feature directions",
     "learning_rate": "Learning rate",
     "images_per_second": "Images/s",
     "acc": "ACC",
@@ -37,7 +38,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
     def one(key: str, title: str, note: str, level: tuple[str, float] | None = None) -> Chart | None:
         return line_chart(key, title, note, x, [Line(title, _joined(facts.series(key)))], level=level)
 
-    spread = _joined(facts.series("feature_std"))
+    directions = _joined(facts.series("feature_dimensions"))
     nmi, deviation = _joined(facts.series("diversity_mean")), _joined(facts.series("diversity_std"))
     found = [
         one("l1", "BYOL loss, L1", "Two views of an image should predict each other."),
@@ -61,12 +62,12 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
             limits=(0.0, 1.0),
         ),
         line_chart(
-            "feature_std",
-            "Spread of the features",
-            "0: all images look alike to the model; 1: evenly spread.",
+            "feature_dimensions",
+            "Directions of the features",
+            f"In how many directions images differ. {k} clusters of equal size, far apart, have {k - 1}.",
             x,
-            [Line("Spread of the features", spread)],
-            limits=(0.0, 1.05 * float(np.nanmax(spread, initial=1.0))),
+            [Line("Directions", directions)],
+            limits=(0.0, 1.05 * float(np.nanmax(directions, initial=1.0))),
         ),
     ]
     return [chart for chart in found if chart]

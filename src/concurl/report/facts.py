@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.clusternames import names_of
 from concurl.errors import UserError
 from concurl.training.runlog import read_metrics
 
@@ -39,7 +41,8 @@ class RunFacts:
     agreement: NDArray[np.float64]
     outlier: NDArray[np.float64]
     unsure: NDArray[np.bool_]
-    names: tuple[str, ...]  # one per cluster
+    names: tuple[str, ...]  # one per cluster, as shown on the page
+    given: dict[int, str]  # the names of names.json
     embeddings: NDArray[np.float32] | None  # (N, d)
     epochs: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
@@ -59,15 +62,12 @@ class RunFacts:
     @classmethod
     def read(cls, folder: Path) -> RunFacts:
         """The facts in a run's folder. Only assignments.csv must be there."""
-        rows = _table(folder / "assignments.csv")
-        if rows is None:
-            raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with concurl fit")
-        if not rows:
-            raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
+        rows = _assignments(folder)
         cluster = _clusters(rows, folder / "assignments.csv")
         summary = _object(folder / "summary.json")
         k = max(int(np.nan_to_num(_number(summary.get("n_clusters")))), int(cluster.max()) + 1)
         skipped = _table(folder / "skipped.csv") or []
+        given = {c: name for c, name in names_of(folder).items() if 0 <= c < k and name}
         return cls(
             title=shown(folder.resolve().name),
             paths=tuple(_cell(row, "path") for row in rows),
@@ -77,7 +77,8 @@ class RunFacts:
             agreement=_column(rows, "agreement"),
             outlier=_column(rows, "outlier"),
             unsure=np.array([row.get("status") == "unsure" for row in rows]),
-            names=_names(k, rows, cluster, _object(folder / "names.json")),
+            names=_names(k, given),
+            given=given,
             embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
             epochs=tuple(read_metrics(folder / "metrics.jsonl")),
             summary=summary,
@@ -92,10 +93,24 @@ class RunFacts:
         return np.array([_number(epoch.get(key)) for epoch in self.epochs])
 
 
+def labelled_paths(folder: Path) -> tuple[str, ...]:
+    """The paths of assignments.csv, as they are on the disk."""
+    return tuple(row.get("path") or "" for row in _assignments(folder))
+
+
 def mean_known(values: NDArray[np.float64]) -> float:
     """The mean of those that are not NaN; NaN if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
+
+
+def _assignments(folder: Path) -> list[dict[str, str]]:
+    rows = _table(folder / "assignments.csv")
+    if rows is None:
+        raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with concurl fit")
+    if not rows:
+        raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
+    return rows
 
 
 def _table(path: Path) -> list[dict[str, str]] | None:
@@ -113,7 +128,7 @@ def _object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))  # names.json is the user's: see clusternames.py
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
     return value if isinstance(value, dict) else {}
@@ -145,10 +160,10 @@ def _clusters(rows: list[dict[str, str]], path: Path) -> NDArray[np.int64]:
     return np.array(clusters, dtype=np.int64)
 
 
-def _names(k: int, rows: list[dict[str, str]], cluster: NDArray[np.int64], given: dict[str, Any]) -> tuple[str, ...]:
-    names = {int(c): row["name"] for c, row in zip(cluster, rows, strict=True) if row.get("name")}
-    names |= {int(key): value for key, value in given.items() if key.isdecimal() and value}
-    return tuple(shown(names.get(c, f"Cluster {c}")) for c in range(k))
+def _names(k: int, given: dict[int, str]) -> tuple[str, ...]:
+    names = [shown(given.get(c, f"Cluster {c}")) for c in range(k)]
+    used = Counter(names)  # parts of one kind may share a name: the number then tells them apart
+    return tuple(f"{name} ({c})" if used[name] > 1 else name for c, name in enumerate(names))
 
 
 def _cell(row: dict[str, str], key: str) -> str:

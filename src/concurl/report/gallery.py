@@ -11,7 +11,7 @@ from concurl.report.facts import RunFacts, mean_known
 
 MAX_GALLERIES = 100  # for the largest clusters; the others get a line in a table
 _PICTURES = 2_400  # over all galleries and lenses: what the page's budget of bytes can show at a useful size
-_MOST, _FEWEST = 12, 4  # pictures per lens
+_MOST = 12  # pictures per lens
 LENSES = {"typical": "Most typical", "unsure": "Most unsure", "random": "Random sample"}
 
 
@@ -31,7 +31,7 @@ def galleries(facts: RunFacts) -> list[Gallery]:
     """One per cluster, in their order. Those beyond MAX_GALLERIES have empty lists."""
     sizes = facts.sizes
     pictured = set(np.argsort(-sizes, kind="stable")[:MAX_GALLERIES].tolist())
-    count = max(_FEWEST, min(_MOST, _PICTURES // (len(LENSES) * max(1, len(pictured)))))
+    count = min(_MOST, _PICTURES // (len(LENSES) * len(pictured)))
     order = np.argsort(facts.cluster, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
     found = []
@@ -54,7 +54,7 @@ def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: in
     # Not by confidence: it saturates, and the most confident of CIFAR-10's birds were near copies of one airplane.
     typical = facts.outlier[members]
     if facts.embeddings is not None and len(members):
-        z = np.nan_to_num(facts.embeddings[members].astype(np.float64))
+        z = facts.embeddings[members].astype(np.float64)
         typical = -(z @ z.mean(axis=0))
     surely = np.lexsort((facts.agreement[members], facts.margin[members], facts.confidence[members]))
     some = np.random.default_rng(cluster).permutation(len(members))

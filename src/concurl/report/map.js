@@ -5,7 +5,7 @@ if ($("canvas")) {
   const boxes = [...document.querySelectorAll(".chips input")];
   const shown = new Uint8Array(n); // 1: passes the filters
   const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
-  const pictured = new Map(); // cell of the grid: the image that is drawn there
+  const pictured = new Map(); // cell of the grid: the image that lies there
   let width = 1, height = 1, selected = -1, drawn = 0;
 
   // ---- coordinates
@@ -50,6 +50,15 @@ if ($("canvas")) {
   const asPictures = () => document.querySelector("input[name=draw]:checked")?.value === "pictures";
   const cellSize = () => (width < 500 ? 32 : 42);
   const cellAt = (x, y) => [Math.floor(x / cellSize()), Math.floor(y / cellSize())];
+  const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
+  function layPictures() {
+    pictured.clear();
+    for (let i = 0; i < n; i++) {
+      if (!shown[i] || !seen(i)) continue;
+      const cell = cellAt(right(i), down(i)).join();
+      if (!pictured.has(cell)) pictured.set(cell, i);
+    }
+  }
 
   // ---- drawing
   const dotRadius = () => Math.min(6, Math.max(1.6, 70 / Math.sqrt(n)) * (width < 500 ? 0.8 : 1) * Math.sqrt(view.scale) + 0.9);
@@ -61,12 +70,11 @@ if ($("canvas")) {
     ink.setTransform(ratio, 0, 0, ratio, 0, 0);
     ink.clearRect(0, 0, width, height);
     const radius = dotRadius();
-    const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
     const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
     ink.fillStyle = dark ? "#ffffff14" : "#00000010";
     for (let i = 0; i < n; i++) if (!shown[i] && seen(i)) dot(i);
     if (asPictures()) {
-      paintPictures(ink, seen);
+      paintPictures(ink);
     } else {
       ink.globalAlpha = 0.85;
       for (let i = 0; i < n; i++) {
@@ -79,20 +87,20 @@ if ($("canvas")) {
     paintNames(ink, dark);
     if (selected >= 0) mark();
   }
-  function paintPictures(ink, seen) {
-    pictured.clear();
+  function paintPictures(ink) {
+    layPictures();
     const size = cellSize();
-    for (let i = 0; i < n; i++) {
-      if (!shown[i] || !seen(i)) continue;
-      const [column, line] = cellAt(right(i), down(i)), cell = `${column},${line}`;
-      if (pictured.has(cell)) continue;
-      pictured.set(cell, i);
-      const cut = sheetOf(i, draw), x = column * size, y = line * size;
+    for (const [cell, i] of pictured) {
+      const [x, y] = cell.split(",").map((place) => place * size), cut = sheetOf(i, draw);
       ink.fillStyle = colourOf(data.cluster[i]);
       ink.fillRect(x + 0.5, y + 0.5, size - 1, size - 1);
       if (cut) ink.drawImage(...cut, x + 2, y + 2, size - 4, size - 4);
     }
   }
+  // steps to a free place, nearest first and to all sides: straight up or down there may be another cluster's dots
+  const around = [];
+  for (let dx = -160; dx <= 160; dx += 8) for (let dy = -320; dy <= 320; dy += 8) around.push([dx, dy]);
+  around.sort((a, b) => Math.hypot(...a) - Math.hypot(...b));
   function paintNames(ink, dark) {
     // colour is never the only key: each cluster's name stands on it
     const places = thickest();
@@ -111,15 +119,15 @@ if ($("canvas")) {
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
       const half = ink.measureText(text).width / 2 + 4, middle = width / 2 + (x - view.x) * side();
       // a name at the edge stays whole; one that was zoomed out of sight stays there
-      const left = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
-      const wanted = height / 2 + (y - view.y) * side() - radius - 4;
-      const inside = (top) => top > 12 && top < height - 4;
-      const hides = (top) => dots.some(([x, y]) => Math.abs(x - left) < half + radius && Math.abs(y - top + 4) < radius + 6);
-      const meets = (top) => written.some((other) => Math.abs(other.left - left) < other.half + half && Math.abs(other.top - top) < 16);
-      const taken = (top) => (inside(wanted) && !inside(top)) || meets(top) || hides(top);
-      let top = wanted;
-      // the nearest free line, above or below; where all are taken, a name on another is better than none
-      for (let step = 1; taken(top) && step < 80; step++) top = wanted + (step % 2 ? -8 : 8) * step;
+      const start = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
+      const up = height / 2 + (y - view.y) * side() - radius - 4;
+      const inside = (x, y) => x >= half && x <= width - half && y > 12 && y < height - 4;
+      const hides = (x, y) => dots.some((dot) => Math.abs(dot[0] - x) < half + radius && Math.abs(dot[1] - y + 4) < radius + 6);
+      const meets = (x, y) => written.some((other) => Math.abs(other.left - x) < other.half + half && Math.abs(other.top - y) < 16);
+      const free = (x, y) => (inside(x, y) || !inside(start, up)) && !meets(x, y) && !hides(x, y);
+      // where all places are taken, a name on another is better than none
+      const [dx, dy] = around.find(([dx, dy]) => free(start + dx, up + dy)) ?? [0, 0];
+      const left = start + dx, top = up + dy;
       written.push({ left, top, half });
       ink.strokeText(text, left, top);
       ink.fillText(text, left, top);
@@ -184,7 +192,11 @@ if ($("canvas")) {
     }
     return best;
   }
-  const under = (x, y, within) => (asPictures() ? pictured.get(cellAt(x, y).join()) ?? -1 : nearest(x, y, within));
+  function under(x, y, within) {
+    if (!asPictures()) return nearest(x, y, within);
+    if (drawn) layPictures(); // the pointer may come before the frame that is due
+    return pictured.get(cellAt(x, y).join()) ?? -1;
+  }
   function open() {
     if (selected < 0) return;
     const cut = sheetOf(selected);
@@ -279,15 +291,17 @@ if ($("canvas")) {
   });
 
   // ---- size and theme
-  new ResizeObserver(() => {
+  function fit() {
     const ratio = devicePixelRatio || 1;
     width = stage.clientWidth;
     height = stage.clientHeight;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     draw();
-  }).observe(stage);
+  }
+  new ResizeObserver(fit).observe(stage);
   for (const [event, starts] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { onPaper = starts; paint(); });
   document.addEventListener("themechange", () => { draw(); if (selected >= 0) $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[selected])); });
+  fit(); // not only when the observer reports: the pointer may be there before
   filter();
 }

@@ -88,6 +88,33 @@ function columns(list) {
   });
 }
 
+// ---- names: typed on the cards, saved as the names.json that `concurl report` reads
+{
+  const names = { ...data.given };
+  const bar = $("unsaved"), said = $("names-said");
+  let unsaved = false;
+  for (const field of document.querySelectorAll(".own-name")) {
+    field.hidden = false; // without a script there is nothing to save them with
+    field.addEventListener("input", () => {
+      const name = field.value.trim();
+      if (name) names[field.dataset.cluster] = name;
+      else delete names[field.dataset.cluster];
+      if (!unsaved) said.textContent = "When you are done, save the names: they go into a file, names.json.";
+      unsaved = true;
+      bar.hidden = false;
+    });
+  }
+  $("save-names").addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(names, null, 2) + "\n"], { type: "application/json" }));
+    link.download = "names.json";
+    link.click();
+    unsaved = false;
+    said.textContent = "Move names.json from your downloads into the run’s folder, then run concurl report on that folder.";
+  });
+  addEventListener("beforeunload", (event) => { if (unsaved) event.preventDefault(); });
+}
+
 // ---- one image, large; `around` lists the images that previous and next lead to
 const viewer = (() => {
   const dialog = $("viewer"), picture = $("viewer-picture");

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import re
 from collections import Counter
@@ -31,6 +32,8 @@ from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.thumbnails import Sheets, sheets, singles
+
+log = logging.getLogger("concurl")
 
 Progress = Callable[[str, int, int], None]
 
@@ -69,15 +72,20 @@ def write_report(
             f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
             "give the run's own images (N, 3, H, W), in its order"
         )
-    html = _render(facts, images, labels, classes, tell)
+    judged = verdict.judge(facts)
+    html = _render(facts, judged, images, labels, classes, tell)
     target = Path(output) if output is not None else Path(folder) / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, html.encode())
+    if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
+        told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
+        log.warning(told, judged.trouble)
     return target
 
 
 def _render(
     facts: RunFacts,
+    judged: verdict.Verdict,
     images: NDArray[np.uint8] | None,
     labels: NDArray[np.int64] | None,
     classes: Sequence[str] | None,
@@ -102,7 +110,7 @@ def _render(
         version=__version__,
         facts=facts,
         colours=css_colours,
-        verdict=verdict.judge(facts),
+        verdict=judged,
         tiles=_tiles(facts),
         sureness=_sureness(facts),
         cards=cards,
@@ -190,6 +198,7 @@ def _data(
         "folder": [place[head + slash] for head, slash, _ in split],
         "file": [name for _, _, name in split],
         "names": facts.names,
+        "given": {cluster: shown(name) for cluster, name in facts.given.items()},
         "light": [light for light, _ in colours],
         "dark": [dark for _, dark in colours],
         "sheet": {"side": sprites.side, "across": sprites.across, "count": len(sprites.uris)},
@@ -203,7 +212,7 @@ def _tiles(facts: RunFacts) -> list[tuple[str, str]]:
     tiles += [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
     tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
     minutes = facts.summary.get("minutes")
-    if isinstance(minutes, int | float) and math.isfinite(minutes):
+    if isinstance(minutes, int | float):
         tiles.append(("Time", _duration(minutes)))
     return tiles
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 
 from concurl.config import FEW
 from concurl.counted import counted
+from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
+from concurl.training.health import LOOSE, cramped
 
 State = Literal["good", "watch", "bad"]
 
@@ -24,7 +27,6 @@ State = Literal["good", "watch", "bad"]
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
 AGREED = 0.5  # mean agreement below this: most members contradict the labels
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
-LOOSE = 0.6  # above this share, two views of an image often differ; runs with an ACC of 0.8 and more end at 0.03 to 0.4
 HEAVY = 0.5  # a cluster with more than this share of the images, and twice an even share, has swallowed others
 ALMOST_ALL = 0.9  # used instead where there are two clusters, as twice an even share would be everything
 SWOLLEN = 10  # times an even share: too large, even if it is not half of the images
@@ -53,6 +55,11 @@ class Verdict:
     state: State
     checks: tuple[Check, ...]
 
+    @property
+    def trouble(self) -> str:
+        """What is bad about the run; empty where nothing is."""
+        return ", ".join(check.title.lower() for check in self.checks if check.state == "bad")
+
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
@@ -66,7 +73,15 @@ def judge(facts: RunFacts) -> Verdict:
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
     headline = f"{counted(n, 'image')} in {counted(k, 'cluster')}"
-    return Verdict(headline, (*_how_sure(facts, _losses(facts)), *_sizes(facts), _health(state, checks)), state, checks)
+    return Verdict(headline, (*_how_sure(facts, _losses(facts)), _sizes(facts), _health(state, checks)), state, checks)
+
+
+def trouble_of(folder: Path) -> str:
+    """What is bad about the run in a folder; empty where nothing is, or where its table is not the run's own any more."""
+    try:
+        return judge(RunFacts.read(folder)).trouble
+    except UserError:  # who exports some of the images alone has cut the table down
+        return ""
 
 
 def percent(share: float) -> str:
@@ -90,8 +105,10 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     if math.isnan(basis):
         return ["Nothing in the folder says how sure the labels are."]
     word = next(word for least, word in SURE if basis >= least)
-    if losses is not None and losses.state != "good" and not math.isnan(agreement):
-        # Members can agree on clusters that mean little: then give the figure without praise.
+    learned = losses is None or (losses.state == "good" and _clustered(facts).any())
+    if not learned and not math.isnan(agreement):
+        # Members can agree on clusters that mean little, and on those of k-means (BYOL alone) they mostly do, as
+        # projections keep distances: then give the figure without praise.
         first = f"On average {percent(agreement)} of the ensemble's members agree with the label of an image."
     elif math.isnan(agreement):
         first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
@@ -107,14 +124,12 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     return [first, f"{counted(unsure, 'image')} ({percent(unsure / len(facts.paths))}) {verb} marked unsure."]
 
 
-def _sizes(facts: RunFacts) -> list[str]:
+def _sizes(facts: RunFacts) -> str:
     sizes, n = facts.sizes, len(facts.paths)
-    if len(sizes) < 2:
-        return []
-    return [
+    return (
         f"The largest cluster holds {counted(int(sizes.max()), 'image')} ({percent(sizes.max() / n)}), "
         f"the smallest {sizes.min():,} ({percent(sizes.min() / n)})."
-    ]
+    )
 
 
 def _health(state: State, checks: tuple[Check, ...]) -> str:
@@ -149,7 +164,7 @@ def _losses(facts: RunFacts) -> Check | None:
         return None
     if diverged := _diverged(facts):
         return diverged
-    level = math.log(facts.n_clusters) if facts.n_clusters > 1 else math.nan
+    level = math.log(facts.n_clusters)
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
     if not ends and any(facts.config.get(weight) for weight in ("beta", "gamma")):
         return Check(
@@ -257,15 +272,16 @@ def _spread(facts: RunFacts) -> Check | None:
             f"All images look alike to the model (spread {spread:.2f} of 1). Give it more --epochs, another --preset, or half "
             f"the --learning-rate.",
         )
-    if _last(facts.series("feature_std")) < FLAT:
-        return None  # the features behind them hardly differ, of which the health watch has warned
+    directions = _last(facts.series("feature_dimensions"))
+    if _last(facts.series("feature_std")) < FLAT or cramped(directions, facts.n_clusters):
+        return None  # the features behind them hardly differ, or only in a plane, of which the health watch has warned
     return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
 
 
 def _progress(facts: RunFacts) -> Check | None:
     # Only since clustering began, because the sum of the losses jumps there. And not for BYOL alone: with a learning rate
     # that goes to zero, its loss falls fastest at the very end, by design.
-    loss, clustered = facts.series("loss"), np.isfinite(facts.series("l2")) | np.isfinite(facts.series("l3"))
+    loss, clustered = facts.series("loss"), _clustered(facts)
     loss = loss[int(clustered.argmax()) :] if clustered.any() else loss[:0]
     loss = loss[np.isfinite(loss)]
     if len(loss) < 10:
@@ -280,6 +296,11 @@ def _progress(facts: RunFacts) -> Check | None:
             f"clustering began came in the last tenth. More epochs may help.",
         )
     return Check("good", "The loss has settled", "It hardly changed at the end of training.")
+
+
+def _clustered(facts: RunFacts) -> NDArray[np.bool_]:
+    """For each epoch: was a cluster loss logged?"""
+    return np.isfinite(facts.series("l2")) | np.isfinite(facts.series("l3"))
 
 
 def _files(facts: RunFacts) -> Check | None:

@@ -1,0 +1,78 @@
+"""The names that a user gives the clusters: in page and table, taken back, and where they cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from small_run import fit, refused, rows
+
+from concurl.cli import main
+
+
+def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "00.png").rename(photos / os.fsdecode(b"\xff.png"))
+    assert fit(photos) == 0
+    before = rows("run/assignments.csv")
+    Path("run/names.json").write_text(json.dumps({"0": "red, mostly", "2": "=1+1", "7": "nobody"}))
+    assert main(["report", "run", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert "the run has the clusters 0 to 2, and no 7" in captured.err
+    assert "red, mostly" in Path("run/report.html").read_text()
+    names = {"0": "red, mostly", "1": "", "2": "=1+1"}
+    assert rows("run/assignments.csv") == [row | {"name": names[row["cluster"]]} for row in before]
+    written = Path("run/assignments.csv").stat().st_mtime_ns
+    assert main(["report", "run", "--quiet"]) == 0
+    assert Path("run/assignments.csv").stat().st_mtime_ns == written, "nothing has changed"
+    assert main(["predict", "run", str(photos), "-o", "all.csv", "--quiet"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert Path("all.csv").read_bytes() == Path("run/assignments.csv").read_bytes()
+    named = Path("run/names.json").read_text()
+    for take_back in (lambda path: path.write_text("{}"), Path.unlink):
+        Path("run/names.json").write_text(named)
+        assert main(["report", "run", "--quiet"]) == 0
+        assert rows("run/assignments.csv") != before
+        take_back(Path("run/names.json"))
+        assert main(["report", "run", "--quiet"]) == 0
+        assert rows("run/assignments.csv") == before
+        assert "red, mostly" not in Path("run/report.html").read_text()
+    for damaged in ("path\n00.png\n", "path,cluster,name\n00.png\n"):
+        Path("run/assignments.csv").write_text(damaged)
+        assert "anew with concurl fit --resume" in refused(capsys, "report", "run", "--quiet")
+    Path("run/assignments.csv").unlink()
+    assert "so no finished run; finish it" in refused(capsys, "report", "run", "--quiet")
+
+
+def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    Path("run/names.json").write_text('{"0": "red",\n "1": "blue",\n}')
+    assert '"1": "cars"} is needed (' in (line := refused(capsys, "report", "run", "--quiet"))
+    assert ": line " in line
+    Path("run/names.json").write_text('{"0": "red", "1": "blue", "0": "green"}')
+    assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 0 has two names; keep one of them\n"
+    Path("run/names.json").write_text('["red", "blue"]')
+    assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
+
+
+def test_half_of_an_emoji_costs_that_sign_alone(photos: Path) -> None:
+    assert fit(photos) == 0
+    used = rows("run/assignments.csv")[0]["cluster"]
+    Path("run/names.json").write_text(f'{{"{used}": "smile \\ud83d"}}')
+    assert main(["report", "run", "--quiet"]) == 0
+    assert rows("run/assignments.csv")[0]["name"] == "smile \ufffd"
+    assert "smile \ufffd" in Path("run/report.html").read_text()
+
+
+def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
+    assert fit(photos) == 0
+    used = sorted({row["cluster"] for row in rows("run/assignments.csv")})
+    names = dict(zip(used, ["red", None, ""], strict=False))  # a run this short may leave a cluster empty
+    Path("run/names.json").write_text(json.dumps(names), encoding="utf-8-sig")
+    assert main(["report", "run", "--quiet"]) == 0
+    assert {row["name"] for row in rows("run/assignments.csv")} == {"red", ""}
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    folders = {f"{int(used[0]):03d} red", *(f"{int(cluster):03d}" for cluster in used[1:]), "unsure"}
+    assert {path.name for path in Path("sorted").iterdir()} <= folders

@@ -1,0 +1,126 @@
+"""A run's page made again: elsewhere, from damaged files, and when pictures came or went."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_run import fit, refused, rows
+
+from concurl.cli import main
+from concurl.commands.images import change_of_images
+from trees import tree_hash
+
+
+def test_a_page_elsewhere_leaves_the_run_alone(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A colleague's run, say, on a disk that one may only read."""
+    (photos / "00.png").rename(photos / os.fsdecode(b"\xff.png"))
+    assert fit(photos) == 0
+    Path("run/names.json").write_text('{"0": "birds"}')
+    before = tree_hash(Path("run"))
+    for page in ("page.html", "PAGE.HTM"):
+        assert main(["report", "run", "-o", page]) == 0
+        captured = capsys.readouterr()
+        assert captured.out.endswith(f"{page}\n")
+        assert "page: 24 of 24 images" in captured.err
+        assert "birds" in Path(page).read_text()
+    assert "the images' own folder" in refused(capsys, "report", "run", "-o", f"{photos}/page.html", "--quiet")
+    assert "such as run/config.html" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert "such as run/report.html" in refused(capsys, "report", "run", "-o", "run", "--quiet")
+    assert tree_hash(Path("run")) == before
+    Path("run/report.html").mkdir()
+    assert "run/report.html is a folder" in refused(capsys, "report", "run", "--quiet")
+
+
+def test_what_is_damaged_is_made_anew_as_the_message_says(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    wanted = Path("run/assignments.csv").read_bytes()
+    for name, call in {
+        "embeddings.npy": "report run --quiet",
+        "assignments.csv": "export run --folders copy -o sorted",
+        "model/model.safetensors": "predict run photos -o new.csv --quiet",
+    }.items():
+        Path("run", name).write_bytes(Path("run", name).read_bytes()[:-20])
+        assert "anew with concurl fit --resume" in refused(capsys, *call.split())
+        assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+        assert main(call.split()) == 0
+    assert Path("run/assignments.csv").read_bytes() == wanted
+
+
+def test_a_damaged_epoch_is_told_once_and_the_others_stay(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos, "--epochs", "3") == 0
+    metrics = Path("run/metrics.jsonl")
+    first, second, third = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text(f"{first}{second[:40]}\n{third}")
+    for call in ("report run", "fit --resume -o run --no-report"):
+        capsys.readouterr()
+        assert main([*call.split(), "--quiet"]) == 0
+        assert capsys.readouterr().err.count("run/metrics.jsonl: damaged, and so left out: line 2\n") == 1
+    assert metrics.read_text() == first + third
+
+
+def pictures(page: str) -> dict[str, bytes]:
+    """The galleries' pictures by the files' names."""
+    found = re.findall(
+        r'<img src="data:image/webp;base64,([^"]+)" alt="([^",]+),', Path(page).read_text(encoding="utf-8")
+    )
+    return {name: base64.b64decode(data) for data, name in found}
+
+
+def test_a_page_of_pictures_of_which_one_is_gone_and_one_is_new(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is shown under its own label, though their places have changed; the one that is gone is grey."""
+    assert fit(photos) == 0
+    capsys.readouterr()
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "gone" not in capsys.readouterr().err
+    before = pictures("run/report.html")
+    Path("labels.csv").write_text("path,label\n00.png,a\n04.png,a\ninner/01.png,b\n")
+    (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label
+    assert main(["report", "run", "--quiet", "--labels", "labels.csv"]) == 0
+    assert "1 gone, such as 00.png and 1 new, such as zz.png" in capsys.readouterr().err
+    after = pictures("run/report.html")
+    assert after.keys() == before.keys()
+    assert [name for name in before if after[name] != before[name]] == ["00.png"]
+    assert np.asarray(Image.open(io.BytesIO(after["00.png"]))).std() < 2
+
+
+def test_a_page_of_names_that_look_alike_has_each_ones_picture(photos: Path) -> None:
+    for name, odd in (("00.png", b"x\xfe.png"), ("04.png", b"x\xff.png")):
+        os.rename(photos / name, os.fsencode(photos) + b"/" + odd)
+    assert fit(photos) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    alike = re.findall(r'base64,([^"]+)" alt="x\ufffd\.png,', Path("run/report.html").read_text(encoding="utf-8"))
+    assert len(set(alike)) == 2
+
+
+def test_a_page_of_a_sample_that_cannot_be_drawn_again(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another number of files gives another sample: most of the run's pictures are there, but not among those."""
+    assert fit(photos, "--limit", "16") == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    used = {row["path"] for row in rows("run/assignments.csv")}
+    next(path for path in photos.glob("*.png") if path.name not in used).unlink()
+    assert "same sample cannot be drawn" in refused(capsys, "report", "run", "--quiet")
+
+
+def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "00.png").rename(photos / os.fsdecode(b"\xff.png"))
+    assert fit(photos) == 0
+    names = [row["path"] for row in rows("run/assignments.csv")]
+    assert change_of_images(Path("run"), names) == ""
+    assert change_of_images(Path("run"), names[::-1]) == "another order"
+    for path in list(photos.rglob("*.png"))[1:]:
+        path.rename(path.with_name(f"new {path.name}"))
+    assert "not the images of run: 2" in refused(capsys, "report", "run", "--quiet")
+    assert "or give their place with --source" in refused(capsys, "report", "run", "--quiet")
+    photos.rename("moved")
+    Path("moved/00.png").write_bytes(b"damaged")
+    assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")
+    assert "--source goes with" in refused(capsys, "fit", "moved", "--source", "moved", "-o", "new")
