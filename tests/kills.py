@@ -28,6 +28,7 @@ OPTIONS = {
     "image-size": 8,
     "preset": "small",
     "batch-size": 8,
+    "learning-rate": 0.1,
     "projector-hidden": 16,
     "projector-dim": 8,
     "cluster-hidden": 16,

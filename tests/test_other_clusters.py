@@ -70,6 +70,8 @@ def test_it_is_the_run_that_was_trained_so_from_the_start(kind: str) -> None:
     assert main(["fit", "photos", "-o", f"{name}-whole", *TINY, *options, *OTHERS[kind], *QUIET]) == 0
     assert content(branch(name, *OTHERS[kind])) == content(Path(f"{name}-whole"))
     assert content(Path(name))["assignments.csv"] != content(Path("origin"))["assignments.csv"]
+    assert json.loads(Path(name, "run.json").read_text())["from"] == str(Path("origin").resolve())
+    assert "resumed at step 7 of 12 where clustering begins\n" in Path(name, "train.log").read_text()
 
 
 def test_it_can_be_resumed_and_gone_on_from_itself() -> None:
@@ -81,6 +83,16 @@ def test_it_can_be_resumed_and_gone_on_from_itself() -> None:
     assert content(run) == whole
     assert main(["fit", "--from", str(run), "-o", "again", "-k", "3", *QUIET]) == 0
     assert content(Path("again")) == content(Path("origin"))
+
+
+def test_a_run_that_may_only_be_read_is_gone_on_from_in_a_folder_of_ones_own() -> None:
+    shutil.copytree("origin", "archive")
+    inner = [path for path in Path("archive/features").rglob("*") if path.is_dir()]
+    for folder in (Path("archive/features"), *inner):
+        folder.chmod(0o555)
+    assert main(["fit", "--from", "archive", "-o", "mine", "-k", "4", *QUIET]) == 0
+    assert all(path.stat().st_mode & 0o200 for path in Path("mine/features").rglob("*"))
+    assert Path("mine/features").stat().st_mode & 0o200
 
 
 def test_its_minutes_are_those_of_the_whole_training() -> None:
@@ -125,6 +137,7 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fit = ["fit", "photos", *TINY, "-k", "3", *QUIET]
     assert main([*fit, "-o", "early", "--cluster-start", "0"]) == 0
+    assert main([*fit, "-o", "without-byol", "--alpha", "0", "--head-init", "random"]) == 0
     assert main([*fit, "-o", "rounded", "--cluster-start", "0.01"]) == 0  # of 12 steps
     assert main([*fit, "-o", "never", "--beta", "0", "--gamma", "0", "--head-init", "random"]) == 0
     with monkeypatch.context() as killed:
@@ -133,7 +146,7 @@ def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], mon
     shutil.copytree("origin", "bereft")
     shutil.rmtree("bereft/features")
     for run, why in {
-        "early": "clustering began with the first step (see --cluster-start)",
+        **dict.fromkeys(("early", "without-byol"), "clustering began with the first step (see --cluster-start)"),
         "never": "beta and gamma are both 0 there, so clustering never begins",
         "stopped": "clustering has not begun yet; go on with it first: concurl fit --resume -o stopped",
         **{

@@ -14,6 +14,7 @@ from concurl import assignments, run
 from concurl.cli import main
 from concurl.data.batches import sample
 from concurl.data.feed import make_feed
+from concurl.data.opened import open_source
 from concurl.training import trainer as training
 from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 
@@ -45,6 +46,7 @@ def test_predictions_in_parts_are_those_in_one(photos, tmp_path, monkeypatch, ca
             assert main(shard) == 0
         assert main(["merge", f"parts{n}", "-o", "all.csv"]) == 0
         assert Path("all.csv").read_bytes() == whole
+    assert len(Path("parts4/part-1-of-4.csv").read_text().splitlines()) == 1 + 7  # a whole block
     capsys.readouterr()
     written = Path("parts6/part-2-of-6.csv").stat().st_mtime_ns
     assert main(["predict", "run", str(photos), "-o", "parts6", "--shard", "2/6", "--quiet"]) == 0
@@ -78,11 +80,32 @@ def test_parts_have_the_copies_and_the_files_that_cannot_be_read(photos, tmp_pat
         assert Path("all.csv").read_bytes() == whole
 
 
+CHANGES = {
+    "another model": lambda photos: main(
+        ["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "2", "--overwrite"]
+    ),
+    "another name for a cluster": lambda photos: Path("run/names.json").write_text('{"0": "red"}'),
+    "another picture": lambda photos: (photos / "00.png").rename(photos / "0.png"),
+    "another file that cannot be read": lambda photos: (photos / "notes.txt").write_text("no image"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_parts_of_two_works_are_not_joined(photos, change, capsys):
+    assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 0
+    part = ["predict", "run", str(photos), "-o", "parts", "--quiet", "--shard"]
+    assert main([*part, "1/2"]) == main([*part, "2/2"]) == 0
+    CHANGES[change](photos)
+    assert main([*part, "1/2"]) == 0
+    assert main(["merge", "parts", "-o", "all.csv"]) == 2
+    assert "comes from another model, source or cut" in capsys.readouterr().err
+
+
 # ---- a sample -------------------------------------------------------------------------------------------------
 
 
-def test_a_sample_is_trained_on_and_everything_labelled(photos, monkeypatch):
-    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "2"]
+def test_a_sample_is_trained_on_and_everything_labelled(photos, monkeypatch, capsys):
+    fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "2", "--seed", "5"]
     given = []
     with monkeypatch.context() as spied:
         spied.setattr(training, "make_feed", lambda images, device: given.append(images) or make_feed(images, device))
@@ -92,7 +115,7 @@ def test_a_sample_is_trained_on_and_everything_labelled(photos, monkeypatch):
     assert json.loads(Path("some/metrics.jsonl").read_text().splitlines()[-1])["step"] == 4  # 2 epochs of 17 // 8
     with open("some/assignments.csv", newline="") as file:
         assert [row["path"] for row in csv.DictReader(file)] == [f"{i:02d}.png" for i in range(26)]
-    chosen = sample(0, 26, 17).numpy()
+    chosen = sample(5, 26, 17).numpy()
     model, x = run.model_of(Path("some"), device="cpu"), torch.from_numpy(np.load("some/embeddings.npy"))
     shares = run.assign_embeddings(model, x[chosen]).probabilities.mean(0)
     np.testing.assert_allclose(shares, 1 / 3, atol=1e-4)  # the balance is struck over the images trained on
@@ -103,6 +126,20 @@ def test_a_sample_is_trained_on_and_everything_labelled(photos, monkeypatch):
     assert main([*fit, "-o", "plain"]) == 0
     assert weights("all") == weights("plain") != trained
     assert main([*fit, "-o", "one", "--train-images", "1"]) == 2
+    assert main([*fit, "-o", "few", "--train-images", "17", "-k", "20"]) == 2
+    assert "n_clusters=20 is more than the 17 images" in capsys.readouterr().err
+
+
+def test_the_names_and_labels_in_training_are_those_of_the_sample(monkeypatch):
+    seen = []
+    train = run.train
+    monkeypatch.setattr(run, "judge_of", seen.append)
+    monkeypatch.setattr(run, "train", lambda trainer, names, **how: seen.append(names) or train(trainer, names, **how))
+    fit = ["fit", "digits", "-k", "3", "-o", "run", *TINY, "--epochs", "1"]
+    assert main([*fit, "--limit", "40", "--train-images", "17"]) == 0
+    whole, chosen = open_source("digits", limit=40), sample(0, 40, 17).tolist()
+    assert seen[0].tolist() == whole.labels[chosen].tolist()
+    assert seen[1] == [whole.images.names[i] for i in chosen]
 
 
 # ---- processes ------------------------------------------------------------------------------------------------
@@ -118,8 +155,11 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
     # In float32 Adam soon makes differences of roundings; the float64 tests go further (test_rank_training.py).
     np.testing.assert_allclose(losses("two")[:5], losses("one")[:5], atol=1e-5)
     assert len(Path("two/assignments.csv").read_text().splitlines()) == 27
-    killed_at_random("killed", [*fit, "-o", "killed"], ranks=2, kills=1, last=60, seed=0)
+    torchrun(2, *fit, "-o", "two").wait()  # is refused by the first, for which the other then waits
+    assert "two already holds a run" in SAID.read_text()
     assert "Connection" not in SAID.read_text()  # the other one's last words are one line, and our own
+    killed_at_random("killed", [*fit, "-o", "killed"], ranks=2, kills=1, last=60, seed=0)
+    assert "Connection" not in SAID.read_text()
     assert weights("killed") == weights("two")
     assert losses("killed") == losses("two")
 
@@ -136,6 +176,9 @@ def test_twenty_kills_leave_no_trace(photos, ranks):
 def test_a_batch_that_cannot_be_split_ends_in_one_line(photos, monkeypatch, capsys):
     monkeypatch.setattr("concurl.training.distributed.World.join", classmethod(lambda cls: cls(0, 3)))
     monkeypatch.setattr("concurl.training.distributed.World.agree", lambda self, *values: list(values))
-    monkeypatch.setattr("concurl.training.distributed.World.check_same", lambda self, *values: None)
+    compared = []
+    monkeypatch.setattr("concurl.training.distributed.World.check_same", lambda self, *what: compared.append(what))
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 2
     assert "batch_size=8 cannot be split over 3 processes; use --batch-size 9" in capsys.readouterr().err
+    ((what, names),) = compared  # before any work: a machine may have other files
+    assert (what, list(names)) == ("the images", [f"{i:02d}.png" for i in range(26)])

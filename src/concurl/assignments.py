@@ -17,6 +17,7 @@ from concurl.data.csvlines import csv_lines
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
+from concurl.progress import Progress
 
 log = logging.getLogger("concurl")
 
@@ -44,15 +45,18 @@ def write_predictions(
     After the last image come the files that cannot be read, with their status and no cluster. Returns how many they are.
     """
     skipped = images.skipped if rows.stop == len(images) else []
+    progress = Progress("label", len(rows), "images")
     with written_aside(path) as file:
         file.writelines(csv_lines([COLUMNS]))
         for start in range(rows.start, rows.stop, SPAN):
-            x, _ = embeddings(trained, images.images[start : min(start + SPAN, rows.stop)])
-            for first, block in zip(range(start, rows.stop, BLOCK), torch.split(x, BLOCK), strict=False):
+            stop = min(start + SPAN, rows.stop)
+            x, _ = embeddings(trained, images.images[start:stop], advance=progress.advance)
+            for first, block in zip(range(start, stop, BLOCK), torch.split(x, BLOCK), strict=True):
                 names = images.names[first : first + len(block)]
                 file.writelines(csv_lines(assignment_rows(names, assign_embeddings(trained, block), cluster_names)))
         blank = [""] * (len(COLUMNS) - 2)
         file.writelines(csv_lines((skip.path, *blank, skip.status) for skip in skipped))
+    progress.close()
     return len(skipped)
 
 
@@ -65,9 +69,9 @@ def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int
 
 
 def take_names(folder: Path, n_clusters: int) -> None:
-    """Bring the column `name` up to date with names.json, where there is one; all else stays as it is."""
+    """Bring the column `name` up to date with names.json (none: no names); all else stays as it is."""
     path, given = folder / FILE, folder / "names.json"
-    if not given.exists() or not path.exists():
+    if not path.exists():
         return
     names = names_of(folder)
     if strangers := sorted(set(names) - set(range(n_clusters))):

@@ -24,9 +24,10 @@ def no_such(path: str | Path) -> UserError:
     """The answer to a path that is not there; it suggests the name nearby that was probably meant."""
     head, name = os.path.split(os.path.normpath(path))
     try:
-        near = difflib.get_close_matches(name, os.listdir(head or "."), n=1)
+        there = os.listdir(head or ".")
     except OSError:
-        near = []
+        there = []
+    near = [one for one in there if one.lower() == name.lower()] or difflib.get_close_matches(name, there, n=1)
     hint = f"did you mean {os.path.join(head, near[0])}?" if near else "check the path"
     return UserError(f"{path}: no such file or folder; {hint}")
 

@@ -6,7 +6,7 @@ import copy
 import logging
 import numbers
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,8 @@ from torch import nn
 
 from concurl import run
 from concurl.clustering.assign import Assignment, assign
-from concurl.config import LARGEST_SEED, Config
+from concurl.config import LARGEST_SEED, Config, filled
+from concurl.data.imageset import Skipped
 from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
 from concurl.data.reading import Reading
@@ -51,7 +52,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     options : other fields of Config by name, such as {"epochs": 20, "alpha": 0}.
     encoder : an nn.Module with `.num_features`, instead of the recipe's ResNet.
     views : a callable (uint8 batch (B, 3, H, W), ids, step) -> x1, x2, float32 (B, 3, S, S) each, instead of the
-        preset's augmentations.
+        preset's augmentations. Called in every step; on a GPU such a step is not one CUDA graph, and slower.
     random_state : the seed. With None, a RandomState or a Generator a seed is drawn; it is then in `config_.seed`.
     verbose : show progress.
 
@@ -115,8 +116,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             # a copy: the parameter stays as it was given, and a second fit starts where the first did
             encoder = copy.deepcopy(self.encoder)
             if encoder is not None:
-                assert config.image_size is not None
-                check_encoder(encoder, config.image_size, config.channels)
+                check_encoder(encoder, filled(config.image_size), config.channels)
             try:
                 result = run.fit(images, config, encoder=encoder, views=self.views)
             except Interrupted as stop:  # without a folder to resume from, this is the end of the run
@@ -127,6 +127,9 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         given = images.each_given()
         self.names_ = list(given.names)
         self.skipped_ = list(given.skipped)
+        if given.skipped:
+            told = "left out, so that labels_ has no row for them (names_ says whose its rows are): %s"
+            log.warning(told, _few(given.skipped))
         self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
@@ -158,8 +161,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
         ).images
         if images.skipped:
-            left_out = ", ".join(f"{skip.path} ({skip.status})" for skip in images.skipped[:3])
-            left_out += f" and {len(images.skipped) - 3:,} more" if len(images.skipped) > 3 else ""
+            left_out = _few(images.skipped)
             if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
                 raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
             log.warning("left out of %s: %s", X, left_out)
@@ -228,6 +230,12 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             self.confidence_ = found.confidence[rows]
             self.agreement_ = found.agreement[rows]
             self.embeddings_ = found.embeddings[rows]
+
+
+def _few(skipped: Sequence[Skipped]) -> str:
+    """The first of them by name, and how many more there are."""
+    named = ", ".join(f"{skip.path} ({skip.status})" for skip in skipped[:3])
+    return named + (f" and {len(skipped) - 3:,} more" if len(skipped) > 3 else "")
 
 
 def _seed(random_state: Any) -> int:

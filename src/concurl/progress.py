@@ -29,9 +29,11 @@ class OneLine(logging.Formatter):
 
 
 class AboveBars(logging.StreamHandler[TextIO]):
-    """A line that comes while a bar is shown gets a line of its own, above it."""
+    """A line that comes while a bar is shown gets a line of its own, above it, unless the bar itself says the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "drawn", False):
+            return
         with tqdm.external_write_mode(file=self.stream):
             super().emit(record)
 
@@ -50,14 +52,14 @@ def speak(quiet: bool) -> None:
 
 
 class Progress:
-    """One line per stage: a bar on a terminal, a log line now and then elsewhere."""
+    """One line per stage: a bar on a terminal, a log line now and then everywhere else, as in train.log."""
 
     def __init__(self, stage: str, total: int, unit: str, done: int = 0) -> None:
         self.stage, self.total, self.unit, self.done = stage, total, unit, done
         self.last_said = time.monotonic()
         self.begun: tuple[float, int] | None = None  # when the first advance came, and how much was done then
         self.bar: Any = None
-        if _seen() and sys.stderr.isatty():
+        if total and _seen() and sys.stderr.isatty():
             self.bar = tqdm(
                 total=total, initial=done, desc=stage, unit=f" {unit}", bar_format=BAR, leave=True, dynamic_ncols=True
             )
@@ -68,12 +70,11 @@ class Progress:
         if self.bar is not None:
             self.bar.set_postfix_str(note, refresh=False)
             self.bar.update(n)
-            return
         now = time.monotonic()
         if now - self.last_said >= 30 or self.done >= self.total:
             self.last_said = now
-            said = f"{self.stage}: {self.done} of {self.total} {self.unit}{self._left(now)}  {note}"
-            log.info("%s", said.rstrip())
+            said = f"{self.stage}: {self.done:,} of {self.total:,} {self.unit}{self._left(now)}  {note}"
+            log.info("%s", said.rstrip(), extra={"drawn": self.bar is not None})
         if self.begun is None:  # the first step may include a compilation, which says nothing about the steps to come
             self.begun = now, self.done
 
@@ -96,9 +97,9 @@ def end_bars() -> None:
 
 
 def _seen() -> bool:
-    """Does anyone see a line of progress? With --quiet it goes to train.log alone."""
+    """Is a bar wanted? With --quiet progress goes to train.log alone, and other programs' handlers get lines."""
     handlers = (*log.handlers, *logging.getLogger().handlers)
-    shown = any(isinstance(handler, logging.StreamHandler) and handler.level <= logging.INFO for handler in handlers)
+    shown = any(isinstance(handler, AboveBars) and handler.level <= logging.INFO for handler in handlers)
     return shown and log.isEnabledFor(logging.INFO)
 
 

@@ -35,8 +35,9 @@ from concurl.data.imageset import ImageSet
 from concurl.data.picked import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
+from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, MODEL, write_text
+from concurl.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
@@ -128,7 +129,8 @@ def fit_in(
 ) -> Result | None:
     """Train, label, score; with a folder, leave everything there. The first process alone has a result."""
     begun = time.monotonic()
-    world.check_same("the images", images.names)
+    with world.lost_rank_told():
+        world.check_same("the images", images.names)
     seen, ids = training_part(images, config, train_images)
     names = images.names if ids is None else [images.names[i] for i in ids]
     known = labels if ids is None or labels is None else labels[ids]
@@ -143,7 +145,9 @@ def fit_in(
             strict=strict,
             world=world,
         )
-    with world.loss_told():
+    if folder is not None and world.leads:
+        warn_of_little_room(folder, trainer.model, len(images))
+    with world.lost_rank_told():
         train(trainer, names, resume=resume)
         embedded = embed(trainer, images.images, scored=labels is not None)
         world.leave()
@@ -170,7 +174,9 @@ def embed(trainer: Trainer, images: NDArray[np.uint8], *, scored: bool) -> Embed
     stretches = world.stretches(len(images), BLOCK)
     mine = stretches[world.rank]
     with memory_errors_told(config, arithmetic.device):
-        x, kept = embeddings(draft, images[mine.start : mine.stop], branches=branches)
+        progress = Progress("label", len(mine), "images")
+        x, kept = embeddings(draft, images[mine.start : mine.stop], branches=branches, advance=progress.advance)
+        progress.close()
         rest = {name: world.collect(torch.from_numpy(kept[name]), stretches).numpy() for name in branches if mine}
         return world.collect(x, stretches), rest
 
@@ -218,7 +224,7 @@ def _bad_batch_kept(config: Config, names: Sequence[str], folder: Path | None) -
         if kept is not None:
             batch = [names[i] for i in batch_of(config, error.step, len(names))]
             write_text(kept, "".join(f"{name}\n" for name in batch))
-            raise RunError(f"{error}; the images of that step are in {kept}", error.exit_code) from error
+            raise RunError(f"{error}; the images of that step are in {kept}") from error
         raise
     if kept is not None:
         kept.unlink(missing_ok=True)

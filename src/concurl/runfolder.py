@@ -23,7 +23,7 @@ from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.model import Model
 from concurl.network.trained import FILES as MODEL_FILES
-from concurl.training.checkpoint import checkpoints, load_newest
+from concurl.training.checkpoint import KEPT, checkpoints, load_newest
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
 from concurl.training.state import under
@@ -33,6 +33,7 @@ log = logging.getLogger("concurl")
 
 BAD_BATCH = "nan-batch.txt"
 MODEL = "model"
+PAGE = 15_000_000  # bytes; the largest report.html
 FILES = (
     *("config.json", "environment.json", "metrics.jsonl", "summary.json", "assignments.csv", "skipped.csv"),
     *("embeddings.npy", "report.html", "train.log", BAD_BATCH),
@@ -67,8 +68,6 @@ def run_folder(folder: Path, *, resume: bool, overwrite: bool) -> Iterator[Path]
 
 def check_place(folder: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse a folder with nothing to resume, with a run that nobody said to replace, or with files of the user's."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; name a folder for the run")
     if resume and not holds_run(folder):
         raise UserError(f"{folder} holds no run to resume; leave --resume out to start one")
     if holds_run(folder) and not resume and not overwrite:
@@ -145,6 +144,25 @@ def write_start(
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
+def warn_of_little_room(folder: Path, model: Model, n_images: int) -> None:
+    """Say it at the start, and not in the night, if the disk cannot take what the run will write."""
+    # A checkpoint is the networks and, at most, twice as much of momenta. At times there is one more than are kept,
+    # beside the one in which clustering began and the finished model.
+    networks = sum(tensor.nbytes for tensor in model.state_dict().values())
+    image = 4 * model.prototypes.shape[1] + 200  # its embedding, and its row in assignments.csv
+    needed = 2 * networks * (KEPT + 3) + n_images * image + PAGE
+    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    free = shutil.disk_usage(folder).free
+    if free + there < needed:
+        log.warning(
+            "%s: %s MB are free on its disk, and the run may write %s more. Make room while it trains; where there is none, it "
+            "stops, and goes on with --resume",
+            folder,
+            f"{free / 1e6:,.0f}",
+            f"{(needed - there) / 1e6:,.0f}",
+        )
+
+
 def run_facts(folder: Path) -> dict[str, Any]:
     """run.json: where the run's images came from."""
     try:
@@ -198,7 +216,10 @@ def feature_model(folder: Path, config: Config) -> Model:
 def _take_features(origin: Path, folder: Path) -> None:
     """Copy what the run in `folder` needs to be resumed from where clustering began in `origin`."""
     try:
-        shutil.copytree(origin / FEATURES, folder / FEATURES, dirs_exist_ok=True)
+        for step in checkpoints(origin / FEATURES):
+            (folder / FEATURES / step.name).mkdir(parents=True, exist_ok=True)
+            for file in step.iterdir():  # not by copytree, which would make a copy that nobody may write, or delete
+                shutil.copyfile(file, folder / FEATURES / step.name / file.name)
         if (origin / "metrics.jsonl").exists():  # its curves are worth having, and not needed
             shutil.copyfile(origin / "metrics.jsonl", folder / "metrics.jsonl")
     except OSError as error:

@@ -31,6 +31,12 @@ def test_nothing_is_stable_where_there_is_nothing() -> None:
     assert max(found.values()) < 0.5
 
 
+@pytest.mark.parametrize("different", [1, 3])
+def test_copies_do_not_make_more_groups(different: int) -> None:
+    found = dict(stabilities(groups(3, 0.0)[torch.arange(60) % different], range(2, 12)))
+    assert [k for k, stability in found.items() if stability > 0.9] == [3] * (different == 3)
+
+
 def test_the_length_of_a_vector_plays_no_part_and_a_seed_gives_the_same() -> None:
     x = groups(4, 0.3)
     lengths = 0.5 + torch.rand(300, 1, generator=torch.Generator().manual_seed(1))

@@ -20,7 +20,7 @@ def fit(photos: Path, *more: str) -> int:
 
 
 def rows(path: Path | str) -> list[dict[str, str]]:
-    with open(path, newline="") as file:
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
         return list(csv.DictReader(file))
 
 

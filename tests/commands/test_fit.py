@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 import signal
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image
 from small_run import TINY, fit, refused, rows
 
+from concurl import run
 from concurl.cli import main
 from concurl.data import stl
 from concurl.training.checkpoint import checkpoints
@@ -31,6 +34,7 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     summary = json.loads(Path("run/summary.json").read_text())
     assert sum(summary["sizes"]) == summary["n_images"] == 24
     assert summary["scores"] is None
+    assert summary["source"] == str(photos)
     assert np.load("run/embeddings.npy").shape == (24, 8)
     lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1]
@@ -41,8 +45,9 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
 def test_the_command_that_is_kept_can_be_pasted(photos: Path) -> None:
     """Whoever called, a shell or a program, and whatever the folder is called."""
     assert fit(photos.rename("my photos")) == 0
-    kept = json.loads(Path("run/environment.json").read_text())["command"]
-    assert shlex.split(kept)[:6] == ["concurl", "fit", "my photos", "-k", "3", "-o"]
+    kept = json.loads(Path("run/environment.json").read_text())
+    assert shlex.split(kept["command"])[:6] == ["concurl", "fit", "my photos", "-k", "3", "-o"]
+    assert kept["device"] != "auto"  # it says what that was
 
 
 def test_the_settings_of_a_run_are_taken_from_its_config(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,19 +58,21 @@ def test_the_settings_of_a_run_are_taken_from_its_config(photos: Path, capsys: p
     assert main([*again, "-o", "other", "--seed", "1"]) == 0
     one, other = (json.loads(Path(run, "config.json").read_text()) for run in ("run", "other"))
     assert other == one | {"seed": 1}
-    assert main(["report", "other", "--quiet"]) == 0
     Path("no.json").write_text('{"epochs": 3,}')
     says = "no.json: cannot be read as a configuration (Expecting property name"
     assert says in refused(capsys, *again, "-o", "x", "--recipe", "no.json")
     says = "run/confg.json: no such file or folder; did you mean run/config.json?"
     assert says in refused(capsys, *again, "-o", "x", "--recipe", "run/confg.json")
+    Path("run").rename("elsewhere")
+    assert main(["report", "other", "--quiet"]) == 0
 
 
-def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere(photos: Path) -> None:
-    assert fit(photos, "--preset", "none", "--crop-min", "none") == 0
+def test_none_is_a_preset_where_it_is_one_and_nothing_elsewhere_and_no_switches_off(photos: Path) -> None:
+    assert fit(photos, "--preset", "none", "--crop-min", "None", "--no-reproducible") == 0
     config = json.loads(Path("run/config.json").read_text())
     assert config["preset"] == "none"
     assert config["crop_min"] is None
+    assert config["reproducible"] is False
 
 
 def test_same_seed_same_bytes_other_seed_other_weights(photos: Path) -> None:
@@ -76,6 +83,13 @@ def test_same_seed_same_bytes_other_seed_other_weights(photos: Path) -> None:
     assert Path("run/model/model.safetensors").read_bytes() == weights
     assert fit(photos, "--overwrite", "--seed", "1") == 0
     assert Path("run/model/model.safetensors").read_bytes() != weights
+
+
+def test_without_labels_nothing_is_embedded_for_scores(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, branches = run.embeddings, []
+    monkeypatch.setattr(run, "embeddings", lambda *a, **how: branches.append(how["branches"]) or embeddings(*a, **how))
+    assert fit(photos) == main(["fit", "digits", "-k", "3", "-o", "other", "--limit", "30", *TINY]) == 0
+    assert branches == [(), run.SCORED]
 
 
 @pytest.mark.parametrize("weights", ["1 0 0", "0 1 0", "1 1 0", "1 1 1"])
@@ -90,6 +104,13 @@ def test_the_papers_four_settings_run_on_digits(weights: str, capsys: pytest.Cap
         scores = json.loads(Path("run/summary.json").read_text())["scores"]
         assert main(["evaluate", "run"]) == 0
         assert f"{scores['kmeans_v_xi']['acc']:.3f}" in capsys.readouterr().out
+
+
+def test_no_workers_are_no_process_but_this_one(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("concurl.data.workers._Worker", lambda *_: pytest.fail("a process was started"))
+    assert fit(photos, "--image-size", "none", "--workers", "0") == 0
+    shutil.rmtree("cache")  # or nothing would be decoded again
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report", "--workers", "0"]) == 0
 
 
 # ---- resume ---------------------------------------------------------------------------------------------------
@@ -125,9 +146,11 @@ def test_a_stopped_run_resumes_to_the_same_bytes(photos: Path, monkeypatch: pyte
 
 
 def test_the_newest_checkpoint_damaged_the_one_before_is_taken(
-    photos: Path, capsys: pytest.CaptureFixture[str]
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fit(photos, "--checkpoint-minutes", "0") == 0
+    with monkeypatch.context() as slow:
+        slow.setattr("concurl.training.trainer.Trainer._minutes", lambda _: 90.0)
+        assert fit(photos, "--checkpoint-minutes", "0") == 0
     wanted = Path("run/assignments.csv").read_bytes()
     newest = checkpoints(Path("run/checkpoints"))[-1]
     state = bytearray((newest / "state.safetensors").read_bytes())
@@ -136,6 +159,7 @@ def test_the_newest_checkpoint_damaged_the_one_before_is_taken(
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
     assert newest.name in capsys.readouterr().err
     assert Path("run/assignments.csv").read_bytes() == wanted
+    assert json.loads(Path("run/summary.json").read_text())["minutes"] >= 90, "of both times together"
 
 
 def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path) -> None:
@@ -176,11 +200,18 @@ def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
     assert Path("my run/report.html").exists()
 
 
-def test_the_last_word_names_the_page_to_open(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_word_tells_how_many_are_unsure_and_the_page_to_open(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert fit(photos) == 0
-    assert capsys.readouterr().out.endswith(": run\n")  # there is no page
+    unsure = sum(row["status"] == "unsure" for row in rows("run/assignments.csv"))
+    assert capsys.readouterr().out.endswith(f"; {unsure} unsure: run\n")  # there is no page
     assert main(["fit", "--resume", "-o", "run", "--quiet"]) == 0
     assert capsys.readouterr().out.endswith(": run/report.html\n")
+    assert fit(photos, "-k", "21", "--overwrite") == 0
+    assert re.search(
+        r"^24 images in 21 clusters of [01] to [2-9]; 2[0-4] unsure: run$", capsys.readouterr().out, re.MULTILINE
+    )
 
 
 def test_what_to_go_on_with_can_be_pasted(
@@ -219,5 +250,6 @@ def test_scores_say_how_many_images_have_a_label(
         (folder / f"{split}_y.bin").write_bytes(bytes(1 + i % 10 for i in range(n)))
     assert main(["fit", "stl10-unlabelled", "--data-dir", str(tmp_path), "-k", "3", "-o", "run", *TINY]) == 0
     assert "over the 20 of 32 images that have a label" in capsys.readouterr().out
+    assert "0 files" not in Path("run/train.log").read_text()  # the publisher's three are none of ours
     assert main(["report", "run", "--quiet"]) == 0
     assert "airplane" in Path("run/report.html").read_text()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.runfolder import run_folder
+from concurl.runfolder import run_folder, write_text
 from trees import tree_hash
 
 OWN = ["report.html", "assignments.csv", "model/mine.txt", "checkpoints/mine.txt", "train.log", "run.json"]
@@ -40,12 +41,15 @@ def test_another_programs_config_is_no_run(photos: Path, capsys: pytest.CaptureF
     write("run/config.json", '{"architectures": ["ViT"], "hidden_size": 768}')
     assert "config.json, which none has written" in refused(capsys, "fit", str(photos), "-o", "run", *TINY)
     assert "holds no run to resume" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet")
+    write("run/run.json", '{"source": 3, "data_dir": null, "limit": null}')
+    assert "run.json, which none has written" in refused(capsys, "fit", str(photos), "-o", "run", *TINY)
 
 
 def test_other_files_may_lie_beside_a_run(photos: Path) -> None:
     for name in ("notes.txt", ".hidden", "pictures/1.png"):
         write(f"run/{name}")
     Path("run/model").mkdir()
+    write("run/train.log", "")  # as a kill may leave it
     assert fit(photos) == 0
     for name in ("checkpoints/mine.txt", "features/step-by-step.txt"):
         write(f"run/{name}")
@@ -119,3 +123,8 @@ def test_the_demo_replaces_no_run_but_a_demo(photos: Path, capsys: pytest.Captur
     assert main(["demo", "--quick", "-o", "run"]) == 2
     assert "run holds a run on other images" in capsys.readouterr().err
     assert tree_hash(Path("run")) == before
+
+
+def test_names_that_are_no_text_are_written_as_they_are() -> None:
+    write_text(Path("nan-batch.txt"), os.fsdecode(b"caf\xe9.png\n"))
+    assert Path("nan-batch.txt").read_bytes() == b"caf\xe9.png\n"

@@ -44,6 +44,10 @@ def test_unlike_depths_are_told_with_what_to_do(micrographs: Path) -> None:
     assert "give --depth 12" in line
     assert fit(micrographs, "--depth", "12", "--overwrite") == 0
     assert lines_on_depth() == []
+    for dim in sorted(micrographs.iterdir())[::2]:
+        dim.unlink()
+    assert fit(micrographs, "--overwrite") == 0
+    assert lines_on_depth() == []
 
 
 def test_what_a_depth_clips_is_known_before_training(micrographs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_run import TINY, fit, refused
@@ -30,6 +31,7 @@ def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photo
     [
         (["-k", "1"], "n_clusters=1"),
         (["-k", "25"], "n_clusters=25 is more than the 24 images"),
+        (["--train-images", "2"], "n_clusters=3 is more than the 2 images"),
         (["--batch-size", "25"], "batch_size=25 is larger than the set of 24 images"),
         (["--epochs", "many"], "many"),
         (["--epochs", "0"], "epochs=0"),
@@ -79,7 +81,8 @@ def test_a_runs_own_table_is_not_replaced(capsys: pytest.CaptureFixture[str], ph
     Path("run").mkdir()
     Path("run/run.json").touch()
     for argv in (["predict", "run", str(photos)], ["audit", str(photos)]):
-        assert "a table of the run itself" in refused(capsys, *argv, "-o", "run/assignments.csv")
+        for table in ("run/assignments.csv", "run/skipped.csv"):
+            assert "a table of the run itself" in refused(capsys, *argv, "-o", table)
     assert main(["audit", str(photos), "-o", "run/audit.csv"]) == main(["audit", str(photos), "-o", "skipped.csv"]) == 0
 
 
@@ -139,6 +142,7 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
     line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
     assert "--overwrite" in line
     assert "--resume" in line
+    assert refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", *TINY) == line  # before any image is read
     for more in ("--epochs 9", "-k 9", "--recipe digits", "--limit 0", "--overwrite", "--from run", "photos"):
         says = f"leave out {more.split()[0]}; it takes only -o DIR"
         assert says in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", *more.split())
@@ -197,15 +201,23 @@ def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Pat
 
 WRONG = [
     ("", "no output folder; add -o DIR, as in: concurl fit PHOTOS"),
+    ("--resume", "which run? Name its folder with -o, as in: concurl fit --resume -o runs/photos"),
     ("photos -o x -k", "-k: a value is missing"),
     ("photos -o x -k three", "'three': a whole number is needed"),
+    ("photos -o x --limit three", "--limit 'three': a whole number is needed"),
     ("photos -o x -K 3", "did you mean -k?"),
+    ("photos -o x --k 3", "did you mean -k?"),
+    ("photos -o x --n_clusters 3", "did you mean --n-clusters?"),
+    ("photos -o x --lr 3", "did you mean --learning-rate?"),
+    ("photos -o x --wd 3", "unknown option --wd; concurl fit --help lists what there is"),  # all begin with two dashes
+    ("PHOTOS -o x", "PHOTOS: no such file or folder; did you mean photos?"),
     ("photos more -o x", "more is a second source"),
     ("photos -o a.txt", "a.txt is a file"),
     ("photos -o /", "-o / is the root of the whole disk"),
     ("photos -o photos", "nothing is written into photos"),
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),
+    ("photos -o x --train-images 1", "--train-images 1: at least 2 are needed"),
     ("photos -o x --recipe", "unknown recipe ''"),
     ("photos -o x --recipe digits --recipe=modren", "unknown recipe 'modren'"),
     ("-- photos -o x", "-o comes behind --, where only paths are taken"),
@@ -229,7 +241,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
     Path("half").mkdir()  # what a run leaves that was stopped
     for name in ("config.json", "run.json"):
         Path("half", name).write_bytes(Path("run", name).read_bytes())
-    unfinished = "half: the run is not finished; go on with concurl fit --resume -o half"
+    unfinished = "half: the run is not finished; wait for it, or go on with concurl fit --resume -o half"
     before = tree_hash(photos), tree_hash(Path("run"))
     for call, says in {
         "photos": "did you mean concurl fit photos -k 10 -o runs/photos?",
@@ -243,9 +255,11 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "evaluate half": unfinished,
         "export half --folders copy -o x": unfinished,
         "report rum": "did you mean run?",
+        "report nowhere/run": "nowhere/run: no such file or folder; check the path",
         "report run/summary.json": "run/summary.json is a file; give the run's folder: run",
         "predict run/summary.json photos -o n.csv": "give the run's folder: run",
         "version": "did you mean --version?",
+        "audit photos --lr 3": "unknown option --lr; concurl audit --help lists what there is",
         "evaluate rum": "did you mean run?",
         "export rum --folders copy -o x": "did you mean run?",
         "predict run photos -o run": "run is a folder; name a file with -o, such as run/new.csv",
@@ -253,14 +267,16 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "predict run photos -o photos/n.csv": "-o photos/n.csv: nothing is written into photos, the images' own folder",
         "predict run photos -o photos/inner/n.csv": "nothing is written into photos",
         "predict run photos -o photos/parts --shard 1/2": "nothing is written into photos",
-        "predict run photos -o n.csv --limit 0": "--limit 0: at least 1",
+        "predict run photos -o n.csv --limit 0": "--limit 0: at least 1 is needed",
+        "predict run photos -o n.csv --device tpu": "tpu",
         "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
+        "merge empty": "no output file; add -o FILE.csv, as in: concurl merge PARTS -o new.csv",
         "merge empty -o run": "run is a folder",
         "merge emty -o n.csv": "emty: no such file or folder; did you mean empty?",
         "report": "run missing, as in: concurl report runs/photos",
         "export run -o x": "say what to export",
         "export run --folders copy -o photos/x": "nothing is written into",
-        "export run --folders copy -o x --names no.json": "no.json: cannot be read (No such file",
+        "export run --folders copy -o x --names no.json": "no.json: no such file or folder",
         "export run --model -o photos": "photos is a folder",
         "export run --model -o x --names a.txt": "--names goes with --folders",
         "audit empty": "no files in empty",
@@ -273,7 +289,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "pack empty -o s": "no files in empty",
         "pack photos -o a.txt": "a.txt is a file",
         "pack photos -o photos/shards": "nothing is written into photos",
-        "evaluate run --labels no.csv": "no.csv: cannot be read as a csv (No such file",
+        "evaluate run --labels no.csv": "no.csv: no such file or folder",
         "demo -o a.txt": "a.txt is a file",
     }.items():
         assert says in refused(capsys, *call.split()), call
@@ -297,9 +313,12 @@ def test_no_permission_is_said_before_any_work(
         "export run --model -o locked/x.pt2",
         "pack photos -o locked",
         "demo -o locked/demo",
-        "report run",
     ):
         assert "Permission denied; choose a folder that can be written to" in refused(capsys, *call.split()), call
+    assert "write its page elsewhere: concurl report run -o run.html" in refused(capsys, "report", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+        assert "Read-only file system; choose" in refused(capsys, "pack", "photos", "-o", "locked")
     assert tree_hash(Path()) == before
 
     def denied(path: bytes) -> None:

@@ -6,11 +6,14 @@ import io
 import json
 import logging
 import os
+import pty
 import re
 import shlex
 import subprocess
 import sys
+import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,19 +73,24 @@ def test_help_on_a_verb_is_the_verbs_own(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_terminal_shows_one_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurl.progress import speak, stages
+    from concurl.progress import Progress, speak, stages
 
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     speak(quiet=False)
+    Progress("label", 0, "images").close()  # a part of a small set may be empty: nothing to show
+    resumed = Progress("train", 200, "steps", done=190)
+    resumed.advance(5, "loss 1.25")
+    resumed.close()
     show = stages()
-    for done in range(1, 31):
+    for done in range(2, 31, 2):
         show("audit", done, 30)
     for done in range(1, 751):
         show("map", done, 750)
     shown = terminal.getvalue()
-    assert shown.count("\n") == 2
+    assert shown.count("\n") == 3
+    assert re.search(r"195/200 .* loss 1\.25", shown)
     assert "30/30" in shown
     assert re.search(r"750/750 .* steps/s", shown)
 
@@ -121,6 +129,21 @@ def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixtur
     assert "24 images for 3 clusters are few" in capsys.readouterr().err
 
 
+def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurl.report import verdict
+
+    warned = "not healthy, do not rely on these clusters yet: clustering did not start; its page says what to do"
+    options = [option for option in TINY if option != "--no-report"]
+    for stuck in (0.0, 9.0):  # so that the run's loss is surely above, then below it
+        monkeypatch.setattr(verdict, "STUCK", stuck)
+        monkeypatch.setattr(verdict, "AGREED", 0.0)
+        assert main(["fit", str(photos), "-k", "3", "-o", "run", *options, "--overwrite"]) == 0
+        assert (warned in capsys.readouterr().err) is (stuck == 0)
+        assert ("The run is not healthy" in Path("run/report.html").read_text()) is (stuck == 0)
+
+
 def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +156,24 @@ def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     log = Path("run/train.log").read_text()
     for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
         assert line in log
+
+
+def test_a_terminal_has_bars_and_the_log_has_lines(photos: Path) -> None:
+    loud = [word for word in TINY if word != "--quiet"]
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 80))
+    command = [sys.executable, "-m", "concurl", "fit", str(photos), "-k", "3", "-o", "run", *loud]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end)
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # as Linux says that nobody writes any more
+        while some := os.read(terminal, 4096):
+            shown += some
+    os.close(terminal)
+    assert run.wait() == 0
+    assert b"train: 100%" in shown
+    assert b"6 of 6 steps" not in shown
+    assert " train: 6 of 6 steps, 0:00 left  loss " in Path("run/train.log").read_text()
 
 
 def test_a_k_that_nobody_gave_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,6 +218,16 @@ def test_pixels_that_were_decoded_before_are_said_to_be(photos: Path) -> None:
     for times, name in enumerate(("one", "two")):
         assert main(["fit", str(photos), "-k", "3", "-o", name, *TINY]) == 0
         assert Path(name, "train.log").read_text().count("packed copy in the cache") == times
+
+
+def test_labelling_is_no_wait_without_a_word(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in TINY if word != "--quiet"]
+    assert main(["fit", str(photos), "-k", "3", "-o", "run", *words]) == 0
+    Path("labels.csv").write_text("path,label\n00.png,a\n04.png,b\n")
+    assert "label: 24 of 24 images" in capsys.readouterr().err
+    for call in ("predict run photos -o all.csv", "evaluate run --labels labels.csv"):
+        assert main(call.split()) == 0
+        assert "label: 24 of 24 images" in capsys.readouterr().err, call
 
 
 def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

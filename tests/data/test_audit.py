@@ -115,6 +115,12 @@ def test_firsts_are_those_a_dict_would_find() -> None:
     assert len(wanted) < len(contents)
 
 
+def test_hashes_that_are_half_alike_are_of_two_files() -> None:
+    shas = [high * 16 + low * 16 + "0" * 32 for high in "0123456789abcdef" for low in "0123456789abcdef"]
+    firsts = Firsts([5] * 256)
+    assert [firsts.first(5, sha, i) for i, sha in enumerate(shas)] == list(range(256))
+
+
 def test_firsts_that_meet_more_files_than_were_listed() -> None:
     firsts = Firsts([5, 5, 7])
     shas = [hashlib.sha256(bytes([i])).hexdigest() for i in range(50)]

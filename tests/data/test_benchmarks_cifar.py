@@ -145,6 +145,13 @@ def test_the_folder_itself_can_be_given_under_any_name(tmp_path):
         assert as_written(load_benchmark("cifar10", folder), "10", "labels", FILES["10"])
 
 
+def test_an_unpacked_set_is_read_before_a_packed_one(tmp_path):
+    """It is faster to read, and an archive beside it may be half downloaded."""
+    write_set(tmp_path, "10", "binary", packed=False)
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"half")
+    assert as_written(load_benchmark("cifar10", tmp_path), "10", "labels", FILES["10"])
+
+
 def test_pickles_saved_again_by_python_3(tmp_path):
     folder = write_set(tmp_path, "10", "python", packed=False, pickler=python3_pickle)
     assert b"_codecs" in (folder / "test_batch").read_bytes()
@@ -225,6 +232,16 @@ def test_a_state_set_on_a_class_changes_nothing():
     assert callable(cifar._Dtype.__init__)
 
 
+def test_what_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    write_set(tmp_path, "10", "binary", packed=False)
+    monkeypatch.setattr("concurl.data.archives.open", denied, raising=False)  # root may read anything
+    with pytest.raises(UserError, match=r"cifar-10-batches-bin: cannot be read \(Permission denied\)"):
+        load_benchmark("cifar10", tmp_path)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("form", "change"), [("binary", -1), ("binary", 1), ("python", -12_000)])
 def test_a_file_of_the_wrong_size_names_file_found_and_expected(tmp_path, form, change, packed):
@@ -240,8 +257,8 @@ def test_a_file_of_the_wrong_size_names_file_found_and_expected(tmp_path, form, 
         )
         for path in folder.iterdir():
             path.unlink()
-    expected = 3 * 3073 if form == "binary" else 3 * 3072
-    with pytest.raises(UserError, match=rf"cifar-10\S+: {file}: {len(wrong):,} bytes found, {expected:,}"):
+    expected = "9,219 expected" if form == "binary" else "9,216 to "
+    with pytest.raises(UserError, match=rf"cifar-10\S+: {file}: {len(wrong):,} bytes found, {expected}"):
         load_benchmark("cifar10", tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from concurl.data.batches import epoch_order, sample
-from concurl.data.feed import Resident, Streaming, make_feed
+from concurl.data.feed import Resident, Streaming, free_host_memory, make_feed, read_ahead
 from concurl.data.fingerprint import fingerprint
 from concurl.data.picked import pick
 
@@ -36,6 +37,7 @@ def test_an_epoch_is_a_permutation_that_only_seed_and_epoch_decide() -> None:
 def test_a_sample_is_fixed_ascending_and_without_repetition() -> None:
     chosen = sample(0, 1000, 100)
     assert torch.equal(chosen, sample(0, 1000, 100))
+    assert not torch.equal(chosen, sample(1, 1000, 100))
     assert torch.equal(chosen, chosen.unique())
     assert len(chosen) == 100
     assert torch.equal(sample(0, 5, 100), torch.arange(5))
@@ -53,6 +55,19 @@ def test_full_batches_in_order_with_their_own_images(kind: type, images: np.ndar
     assert torch.equal(torch.cat([ids for _, ids in batches]), order[:48])
     for pixels, ids in batches:
         np.testing.assert_array_equal(pixels.numpy(), images[ids.numpy()])
+
+
+def test_a_disk_is_read_in_ascending_order(images: np.ndarray) -> None:
+    asked: list[np.ndarray] = []
+
+    class Disk(np.ndarray):
+        def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+            asked.append(ids)
+            return np.asarray(self)[ids]
+
+    list(Streaming(images.view(Disk), CPU).batches(epoch_order(0, 0, 50), 8))
+    assert len(asked) == 6
+    assert all((np.diff(ids) > 0).all() for ids in asked)
 
 
 @pytest.mark.parametrize("kind", [Resident, Streaming])
@@ -92,11 +107,38 @@ def test_a_reader_that_is_left_or_fails_ends(images: np.ndarray) -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("concurl-reader")]
 
 
+def test_a_reader_goes_a_little_ahead_and_ends_when_it_is_left() -> None:
+    begun: list[int] = []
+
+    def read(item: int) -> torch.Tensor:
+        begun.append(item)
+        time.sleep(0.05)
+        return torch.tensor(item)
+
+    items = iter(range(99))
+    tensors = read_ahead(items, read, ahead=9)
+    assert [int(next(tensors)) for _ in range(3)] == [0, 1, 2]
+    assert next(items) == 12  # 9 wait to be read, and no more
+    tensors.close()
+    assert len(begun) < 10
+
+
 def test_what_does_not_fit_is_streamed(images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pack.npy"
     np.save(path, images)
     mapped = np.load(path, mmap_mode="r")
     monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Streaming)
+    assert isinstance(make_feed(images, CPU), Resident)  # an array is in memory as it is
     monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: 10 * images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Resident)
+
+
+def test_free_memory_is_what_the_machine_and_the_container_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"/proc/meminfo": 1000, "/sys/fs/cgroup/memory.max": 300, "/sys/fs/cgroup/memory.current": 100}
+    monkeypatch.setattr("concurl.data.feed._number", lambda path, *_: found.get(path))
+    assert free_host_memory() == 200
+    found["/sys/fs/cgroup/memory.current"] = 400
+    assert free_host_memory() == 0
+    found.clear()  # another system: a cautious guess
+    assert free_host_memory() == 2**31

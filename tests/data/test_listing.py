@@ -177,7 +177,7 @@ def test_spaces_and_commas_of_a_csv_that_no_program_wrote(tmp_path: Path) -> Non
 
 def test_csv_without_the_column(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("id,label\n1,2\n")
-    with pytest.raises(UserError, match=r"path or .*file or filename or image; found id, label"):
+    with pytest.raises(UserError, match=r"Call it path \(found: id, label\)"):
         list_source(tmp_path / "table.csv")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tarfile
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,13 +30,35 @@ def photos(tmp_path):
 
 
 def test_a_packed_source_reads_as_the_source_itself(photos, tmp_path, capsys):
-    assert main(["pack", str(photos), "-o", str(tmp_path / "shards"), "--per-shard", "4", "--quiet"]) == 0
-    assert "10 images packed (left out: 1 empty, 1 not an image)" in capsys.readouterr().out
-    found = read_source(tmp_path / "shards", 12, cache=tmp_path / "cache", workers=0)
+    (photos / "4.png").rename(photos / os.fsdecode(b"4\xe9.png"))
     want = read_source(photos, 12, cache=tmp_path / "cache", workers=0)
-    assert len(list((tmp_path / "shards").glob("*.tar"))) == 3
-    assert [name.split(".tar/")[1] for name in found.names] == list(want.names)
-    assert np.array_equal(found.images, want.images)
+    first, again = tmp_path / "new" / "shards", tmp_path / "again"
+    for source, folder, left_out in ((photos, first, " (left out: 1 empty, 1 not an image)"), (first, again, "")):
+        assert main(["pack", str(source), "-o", str(folder), "--per-shard", "4", "--quiet"]) == 0
+        assert f"10 images packed{left_out}: " in capsys.readouterr().out
+        assert len(list(folder.glob("*.tar"))) == 3
+        found = read_source(folder, 12, cache=tmp_path / "cache", workers=0)
+        assert [name.rpartition(".tar/")[2] for name in found.names] == list(want.names)
+        assert np.array_equal(found.images, want.images)
+        assert found.summary.bytes == sum(path.stat().st_size for path in photos.rglob("*.[pJ]*"))
+
+
+def test_a_member_whose_name_leaves_its_archive_is_left_out(photos, tmp_path):
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for name in ("1.png", "../2.png"):
+            tar.add(photos / "b" / "1.png", name)
+    assert packing.pack(list_source(tmp_path / "s.tar"), tmp_path / "shards", per_shard=9) == {
+        "packed": 1,
+        "unreadable": 1,
+    }
+
+
+def test_a_picture_that_no_reader_of_shards_would_look_at_is_left_out(photos, tmp_path):
+    (photos / "b" / "1.png").rename(photos / "b" / "1")
+    assert packing.pack(list_source(photos / "b"), tmp_path / "shards", per_shard=9) == {
+        "packed": 4,
+        "not an image": 1,
+    }
 
 
 def test_a_list_of_files_elsewhere_stays_in_its_archive(photos, tmp_path):
@@ -50,7 +75,9 @@ def test_a_list_of_files_elsewhere_stays_in_its_archive(photos, tmp_path):
 
 def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
     listing = list_source(photos)
-    whole = packing.pack(listing, tmp_path / "whole", per_shard=3)
+    told = []
+    whole = packing.pack(listing, tmp_path / "whole", per_shard=3, progress=lambda *step: told.append(step))
+    assert told == [("pack", done, 12) for done in (3, 6, 9, 12)]
     read, count = packing.read_content, 0
 
     def until_killed(*arguments):
@@ -67,6 +94,11 @@ def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
     written = first.stat().st_mtime_ns
     assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
     assert first.stat().st_mtime_ns == written
+    first.unlink()
+    assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
+    for damaged in ("", "[]", '{"packed": null}'):
+        (tmp_path / "shards" / ".shard-000000.json").write_text(damaged)
+        assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
     made = {path for path in (tmp_path / "whole").iterdir() if path.suffix != ".index"}  # those hold the time
     assert len(made) == 9  # four shards, their counts, the manifest
     for path in made:

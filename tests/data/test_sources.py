@@ -15,9 +15,11 @@ from folders import HOSTILE, zoo
 from pictures import encoded, scene
 from PIL import Image
 
+from concurl.data import sizes
 from concurl.data.batches import sample
 from concurl.data.decode import decode
 from concurl.data.imageset import ImageSet
+from concurl.data.listing import list_source
 from concurl.data.packed import read_files
 from concurl.data.sizes import choose_size, stored_size
 from concurl.data.sources import read_source
@@ -185,6 +187,7 @@ def test_read_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.images.shape == (13, 3, 48, 48)  # a benchmark's copies are part of it
     assert not found.skipped
     assert found.each_given() is found  # by name, as its labels are, and not in the order of the paths
+    assert len(read_source([*paths, root / "copy.png"], 48)) == 12  # but not of a list of the user's
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -210,6 +213,9 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         read_source(root, cache=tmp_path / "cache")
     with pytest.raises(UserError, match=r"2 given paths: 2 files.*2 unreadable \(no\.png: No such file"):
         read_source([root / "no.png", root / "none.png"], cache=tmp_path / "cache")
+    with pytest.raises(UserError) as error:
+        read_source([root / "0.txt"], cache=tmp_path / "cache")
+    assert "a list's paths start from" not in str(error.value)  # it was found
     assert not [name for name in os.listdir(tmp_path / "cache") if not name.endswith(".lock")]
 
 
@@ -238,3 +244,19 @@ def test_the_size_comes_from_the_images(tmp_path: Path) -> None:
     assert found.images.shape == (5, 3, 256, 256)
     found = read_source(root, cache=tmp_path / "cache", largest=96)
     assert found.images.shape == (5, 3, 96, 96)
+    for path in root.rglob("*.png"):
+        path.rename(path.with_suffix(""))
+    assert read_source(root, cache=tmp_path / "cache").images.shape == (5, 3, 256, 256)
+
+
+def test_the_size_comes_from_images_all_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "_SAMPLE", 3)
+    for i, side in enumerate([40, 40, 100, 100, 100, 100]):
+        (tmp_path / f"{i}.png").write_bytes(encoded(Image.fromarray(scene(side, side, seed=i)), "PNG"))
+        (tmp_path / f"z{i}.txt").write_text("no size")
+    assert read_source(tmp_path, cache=tmp_path / "cache", workers=0).images.shape[-1] == 96
+
+
+def test_a_file_that_kills_its_reader_has_no_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "ordered_map", lambda *_, **__: [b"[40, 60]", sizes.Lost("killed"), b""])
+    assert sizes.measure_sizes(list_source(photos(tmp_path, 3)), 0) == [(40, 60)]

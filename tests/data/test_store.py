@@ -24,6 +24,7 @@ from concurl.data import audit, packed, store
 from concurl.data.decode import decode_picture
 from concurl.data.imageset import ImageSet
 from concurl.data.listing import list_source
+from concurl.data.packed import read_listing
 from concurl.data.reading import Reading
 from concurl.data.sources import read_source
 from concurl.data.store import find_slot, open_pack, write_pack
@@ -115,10 +116,29 @@ def test_a_file_that_the_disk_gives_again_is_read_again(
     assert read(photos).reused
 
 
+def test_a_pack_that_another_program_has_changed_is_not_used(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "open_pack", lambda slot: None)
+    with pytest.raises(RunError, match=r"changed while it was written: leave .*cache to concurl"):
+        read(photos)
+
+
+def test_what_another_process_packs_meanwhile_is_taken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = packed.locked
+
+    def once_another_is_done(slot: store.Slot) -> Any:
+        monkeypatch.setattr(packed, "locked", plain)
+        assert not read(photos).reused
+        return plain(slot)
+
+    monkeypatch.setattr(packed, "locked", once_another_is_done)
+    assert read(photos).reused
+
+
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     readings = Reading((0, 0, 0)), Reading(depth=12)
     sets = [read(photos), read(photos, size=48), *(read(photos, reading=reading) for reading in readings)]
-    assert not any(found.reused for found in sets)
+    with_copies = read_listing(list_source(photos), 32, photos.parent / "cache", keep_duplicates=True, workers=0)
+    assert not any(found.reused for found in [*sets, with_copies])
     assert read(photos).reused
     assert read(photos, size=48).reused
 

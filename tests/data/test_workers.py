@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from concurl.cores import usable_cores
+from concurl.data.aside import written_aside
 from concurl.data.workers import Lost, ordered_map, worker_count
 from concurl.errors import RunError
 
@@ -163,6 +164,14 @@ def test_interrupts_are_the_parents_business() -> None:
 def test_workers_that_cannot_start_are_reported() -> None:
     with pytest.raises(RunError, match="workers=0"):
         list(ordered_map("no_such_module:work", [b"a"], workers=1))
+
+
+def test_a_process_that_the_system_refuses_is_no_fault_of_the_file_in_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path))
+    with pytest.raises(RunError, match=r"did not start \(Permission denied\)"), written_aside(tmp_path / "packed"):
+        list(ordered_map("worker_functions:work", [b"a"], workers=1))
 
 
 def test_worker_count() -> None:

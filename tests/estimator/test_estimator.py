@@ -19,7 +19,7 @@ from torch import Tensor
 
 from concurl import ConCURL, Config
 from concurl.errors import UserError
-from concurl.recipes import recipe
+from concurl.recipes import CPU_SIZE, recipe
 from mean_colour import MeanColour
 
 OPTIONS = {"epochs": 1}
@@ -35,10 +35,12 @@ def test_predict_equals_labels_alone_by_sevens_and_all_at_once(fitted: ConCURL, 
     np.testing.assert_array_equal(back[::-1], fitted.labels_)
 
 
-def test_in_half_precision_labels_come_from_the_weights_that_were_learned(images: np.ndarray) -> None:
+def test_in_half_precision_labels_come_from_the_weights_that_were_learned(images: np.ndarray, tmp_path: Path) -> None:
     half = ConCURL(4, recipe="digits", options=OPTIONS | {"precision": "bfloat16"}).fit(images[:150])
-    np.testing.assert_array_equal(half.transform(images[:150]), half.embeddings_)
-    np.testing.assert_array_equal(half.predict(images[:150]), half.labels_)
+    half.save(tmp_path / "model")
+    for model in (half, ConCURL.load(tmp_path / "model")):
+        np.testing.assert_array_equal(model.transform(images[:150]), half.embeddings_)
+        np.testing.assert_array_equal(model.predict(images[:150]), half.labels_)
 
 
 def test_probabilities_and_embeddings(fitted: ConCURL, images: np.ndarray) -> None:
@@ -90,12 +92,14 @@ def test_a_list_of_files_has_its_labels_in_its_order(fitted: ConCURL, pictures: 
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path) -> None:
+def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = sorted(pictures.iterdir())
     model = ConCURL(3, recipe="digits", options=OPTIONS | {"batch_size": 16})
     first = clone(model).fit(files)
     mixed = [files[i] for i in np.random.default_rng(0).permutation(41)]
+    assert "left out" not in caplog.text
     second = clone(model).fit([*mixed, pictures / "no.png"])
+    assert "labels_ has no row for them (names_ says whose its rows are): no.png" in caplog.text
     back = [mixed.index(path) for path in files]
     np.testing.assert_array_equal(second.embeddings_[back], first.embeddings_)
     np.testing.assert_array_equal(second.labels_[back], first.labels_)
@@ -127,10 +131,12 @@ def test_a_list_with_a_gap_is_refused_and_a_folder_with_one_is_not(
     assert "0.txt (not an image)" in caplog.text
 
 
-def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path) -> None:
-    fitted.save(tmp_path / "model")
+def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fitted.save("~/model")
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["model.json", "model.safetensors"]
-    np.testing.assert_array_equal(ConCURL.load(tmp_path / "model").predict(images), fitted.labels_)
+    np.testing.assert_array_equal(ConCURL.load("~/model").predict(images), fitted.labels_)
 
 
 def test_scikit_learns_contract(images: np.ndarray) -> None:
@@ -153,16 +159,18 @@ def test_an_encoder_and_views_from_outside(images: np.ndarray, tmp_path: Path) -
         x = batch.float() / 255
         return x, x.flip(3)
 
-    model = ConCURL(4, recipe="digits", options=OPTIONS, encoder=MeanColour(), views=views).fit(images)
-    assert seen[0] == (torch.uint8, 64)
-    model.save(tmp_path / "model")
     given = MeanColour()
     before = given.conv.weight.clone()
+    model = ConCURL(4, recipe="digits", options=OPTIONS, encoder=given, views=views).fit(images)
+    assert seen[0] == (torch.uint8, 64)
+    model.save(tmp_path / "model")
     again = ConCURL.load(tmp_path / "model", encoder=given, device=torch.device("cpu"))
     np.testing.assert_array_equal(again.predict(images), model.labels_)
     assert torch.equal(given.conv.weight, before)  # a clone starts from it
     with pytest.raises(UserError, match=re.escape("given to ConCURL.load(..., encoder=...)")):
         ConCURL.load(tmp_path / "model")
+    with pytest.raises(UserError, match="a module is needed"):
+        ConCURL.load(tmp_path / "model", encoder="tiny")  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -177,9 +185,10 @@ def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
 
     monkeypatch.setattr("concurl.run.fit", train)
 
-    def ask(**parameters: Any) -> Config:
+    def ask(source: Any = None, **parameters: Any) -> Config:
+        pixels = np.random.default_rng(0).integers(0, 256, (300, 12, 12), dtype=np.uint8)
         with pytest.raises(Asked) as caught:
-            ConCURL(**parameters).fit(np.random.default_rng(0).integers(0, 256, (300, 12, 12), dtype=np.uint8))
+            ConCURL(**parameters).fit(pixels if source is None else source)
         config: Config = caught.value.args[0]
         return config
 
@@ -197,6 +206,15 @@ def test_a_recipe_brings_its_own_clusters_and_may_be_a_config(config_of: Callabl
     assert clone(ConCURL(recipe=own)).recipe == own
     with pytest.raises(UserError, match="unknown recipe"):
         ConCURL(recipe=3).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_large_photos_are_made_small_enough_for_a_cpu(config_of: Callable[..., Config], tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    for i in range(8):
+        Image.effect_noise((240, 160), 10 + i).save(tmp_path / "large" / f"{i}.png")
+    options = {"device": "cpu", "batch_size": 8}
+    assert config_of(tmp_path / "large", n_clusters=2, options=options).image_size == CPU_SIZE
 
 
 def test_random_states_are_those_of_scikit_learn(config_of: Callable[..., Config]) -> None:

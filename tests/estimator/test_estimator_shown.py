@@ -56,20 +56,27 @@ def test_verbose_is_seen(tmp_path: Path) -> None:
         "import sys, numpy as np; from concurl import ConCURL\n"
         "images = np.random.default_rng(0).integers(0, 255, (300, 12, 12), dtype=np.uint8)\n"
         "for verbose in (False, True):\n"
-        "    ConCURL(3, recipe='digits', options={'epochs': 1}, verbose=verbose).fit(images)\n"
+        "    ConCURL(3, recipe='digits', options={'epochs': 1, 'image_size': None}, verbose=verbose).fit(images)\n"
         "    print('fitted', file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
     quiet, loud, _ = done.stderr.split("fitted")
     assert "train:" in loud
+    assert "chose " in loud
     assert "train:" not in quiet  # but warnings are for everybody
 
 
-def test_verbose_is_over_after_fit(images: np.ndarray) -> None:
+def test_verbose_is_over_after_fit(
+    images: np.ndarray, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = io.StringIO()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler(own)])
     log = logging.getLogger("concurl")
     before = log.level, list(log.handlers)
     ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit(images)
     assert (log.level, log.handlers) == before
+    assert "train: 4 of 4 steps" in own.getvalue()
+    assert capsys.readouterr().err == "", "said twice, where the user has a handler"
     with pytest.raises(UserError):
         ConCURL(3, recipe="digits", options=OPTIONS, verbose=True).fit("nowhere")
     assert (log.level, log.handlers) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -18,9 +19,11 @@ import torch
 from PIL import Image
 
 from concurl.cli import main
+from concurl.clustering.assign import assign
 from concurl.errors import RunError, UserError
 from concurl.export import program
 from concurl.export.folders import export_folders
+from concurl.run import model_of
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,37 @@ def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_pa
     assert some.is_symlink() == (how == "symlink")
     assert (some.stat().st_nlink > 1) == (how == "hardlink")
     assert content(photos) == before
+
+
+@pytest.mark.parametrize("agreed", [0.0, 1.1])  # no run's agreement is below it, or every run's
+def test_folders_of_a_run_that_is_not_healthy_come_with_a_warning(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, agreed: float
+) -> None:
+    monkeypatch.setattr("concurl.report.verdict.AGREED", agreed)
+    monkeypatch.setattr("concurl.report.verdict.STUCK", 9.0)
+    monkeypatch.setattr("concurl.report.verdict.FLAT", 0.0)
+    assert main(["export", str(run), "--folders", "symlink", "-o", str(tmp_path / "sorted")]) == 0
+    warned = "do not rely on these folders yet (the ensemble does not agree with the labels)"
+    assert (warned in capsys.readouterr().err) is (agreed > 1)
+
+
+def test_a_name_keeps_its_marks(run: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"0": "बिल्ली", "1": "cafe\u0301/x", "2": "ไก่"}))
+    counts = export_folders(run, tmp_path / "out", how="symlink", names=names)
+    assert set(counts) <= {"000 बिल्ली", "001 caf\u00e9_x", "002 ไก่", "unsure"}
+
+
+def test_a_program_of_a_run_in_bfloat16_is_compared_in_its_own_arithmetic(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = model_of(run, "cpu")
+    images = np.random.default_rng(0).integers(0, 256, (64, 3, 16, 16), dtype=np.uint8)
+    half = dataclasses.replace(trained, autocast=torch.bfloat16)
+    seen = []
+    monkeypatch.setattr(program, "assign", lambda model, some: (seen.append(model.autocast), assign(model, some))[1])
+    assert program.export_program(half, images, tmp_path / "half.pt2") == 64
+    assert seen == [None]
 
 
 def test_clusters_of_one_name_share_a_folder(run: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ label = argmax_k(<z, c_k> / epsilon + u_k).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -27,6 +28,7 @@ from concurl.objective.kmeans import spherical_kmeans
 from concurl.objective.sinkhorn import streaming_scalings
 
 Floats = NDArray[np.float32]
+Advance = Callable[[int], object]  # told how many more images are done
 UNSURE = 0.5  # an image is "unsure" if a smaller share of the members agrees with its label
 FETCH = 32  # chunks of embeddings that are fetched from the device at once
 NUMBERS_CPU, NUMBERS_GPU = 2**21, 2**24  # how many of the members' projections or scores are held at once
@@ -75,6 +77,7 @@ def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
     """The model that labels: balanced over all images that it was trained on, whose unit embeddings are x (N, dim).
 
     For BYOL alone there is nothing to balance: the centres are found by k-means.
+    NOTE: the paper does not say which k-means. Ours is spherical: BYOL's loss compares unit vectors, too.
     """
     config, model, A, K = draft.config, draft.model, draft.A, draft.config.n_clusters
     if draft.space == "z":
@@ -94,14 +97,16 @@ def balanced(draft: TrainedModel, x: Tensor) -> TrainedModel:
     return dataclasses.replace(draft, centres=centres, A=A.cpu(), scalings=u.float())
 
 
-def assign(trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()) -> Assignment:
+def assign(
+    trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = (), advance: Advance | None = None
+) -> Assignment:
     """Label images (N, 3, H, W) with a finished model; `branches` names further embeddings to return."""
-    x, kept = embeddings(trained, images, branches=branches)
+    x, kept = embeddings(trained, images, branches=branches, advance=advance)
     return assign_embeddings(trained, x, kept)
 
 
 def embeddings(
-    trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = ()
+    trained: TrainedModel, images: NDArray[np.uint8], *, branches: tuple[str, ...] = (), advance: Advance | None = None
 ) -> tuple[Tensor, dict[str, Floats]]:
     """Unit embeddings (N, dim) in the model's space, on the CPU, and the branches asked for."""
     if not len(images):
@@ -120,6 +125,8 @@ def embeddings(
     while some := list(islice(chunks, FETCH)):  # the device stands still for each fetch
         found = {name: torch.cat([chunk[name] for chunk in some]) for name in branch}
         fetched.add(unit=normalize(found[trained.space], dim=1), **{name: found[name] for name in branches})
+        if advance is not None:
+            advance(len(found[trained.space]))
         del some, found  # or the device would hold them while the next ones are computed
     return fetched.filled["unit"], {name: fetched.filled[name].numpy() for name in branches}
 
@@ -144,7 +151,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         votes = torch.bincount(ballots.flatten(), minlength=len(part) * K).view(-1, K) / len(members)
         member_votes.index_add_(0, labels, votes.double())
         agreement = votes.gather(1, labels[:, None])[:, 0]
-        outlier = (1 - scores.max(1).values) / 2
+        outlier = (1 - scores.max(1).values).clamp_min(0) / 2
         found.add(
             labels=labels,
             probabilities=q.float(),

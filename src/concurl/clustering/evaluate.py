@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
-from concurl.errors import UserError
+from concurl.errors import UserError, no_such
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
 
@@ -103,8 +103,9 @@ def _labels_in(path: Path) -> dict[str, str]:
     given: dict[str, str] = {}
     for row in _labelled_rows(path):
         name = unicodedata.normalize("NFC", row["path"] or "")
-        if row["label"] and given.setdefault(name, row["label"]) != row["label"]:
-            both = f"{given[name]!r} and {row['label']!r}"
+        label = (row["label"] or "").strip()  # a space that nobody sees would make a class of its own
+        if label and given.setdefault(name, label) != label:
+            both = f"{given[name]!r} and {label!r}"
             raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
     if not given:
         raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
@@ -120,11 +121,14 @@ def _labelled_rows(path: Path) -> list[dict[str, str]]:
         delimiter = ";" if ";" in head and "," not in head else ","
         table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows, columns = list(table), table.fieldnames or ()
+    except FileNotFoundError:
+        raise no_such(path) from None
     except (OSError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot be read as a csv ({why})") from None
     if not rows or not {"path", "label"} <= set(columns):
-        found = f" (it has: {', '.join(map(ascii, columns))[:80]})" if not {"path", "label"} <= set(columns) else ""
+        has = ", ".join(map(ascii, columns))[:80] or "nothing"
+        found = "" if {"path", "label"} <= set(columns) else f" (it has: {has})"
         raise UserError(
             f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
         )

@@ -31,7 +31,9 @@ def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[
         for number, half in enumerate(halves):
             centres, _ = spherical_kmeans(x[half], k, seed=seed + number, restarts=RESTARTS)
             partitions.append((x @ centres.t()).argmax(1).cpu().numpy())
-        yield k, float(np.mean([ari(a, b) for a, b in combinations(partitions, 2)]))
+        # Of copies, or of fewer different images than K, every half makes the same groups, and fewer than K.
+        real = any(len(np.unique(partition)) == k for partition in partitions)
+        yield k, float(np.mean([ari(a, b) for a, b in combinations(partitions, 2)])) if real else 0.0
 
 
 def standing_out(found: dict[int, float]) -> list[int]:

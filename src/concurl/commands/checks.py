@@ -17,7 +17,9 @@ def check_run(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; give the run's folder: {folder.parent}")
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
-        raise UserError(f"{folder}: the run is not finished; go on with {call('fit', '--resume', '-o', folder)}")
+        raise UserError(
+            f"{folder}: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', folder)}"
+        )
 
 
 def check_meaning(source: str, data_dir: Path | None) -> None:

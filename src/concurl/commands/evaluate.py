@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from concurl.commands.checks import check_run
 from concurl.commands.images import add_moved, change_of_images, moved_to, open_again
+from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.options import Parser
-from concurl.progress import speak
+from concurl.progress import Progress, speak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     given = parser.parse(argv)
-    speak(quiet=True)
+    speak(quiet=False)
     check_run(given.run)
     from concurl import run, runfolder
     from concurl.clustering.assign import assign
@@ -43,14 +44,16 @@ def main(argv: list[str]) -> int:
     config = runfolder.config_of(given.run)
     opened, labels = _open(given, config)
     trained = run.model_of(given.run, given.device)
-    assignment = assign(trained, opened.images.images, branches=run.SCORED)
+    progress = Progress("label", len(opened.images), "images")
+    assignment = assign(trained, opened.images.images, branches=run.SCORED, advance=progress.advance)
+    progress.close()
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     print(table(score(found, labels)))
-    if over := over_labelled(labels):
-        known = labels >= 0
-        by_chance = chance(labels[known], assignment.labels[known])
-        print(f"{over}; dealt out by chance, they would reach an ACC of {by_chance:.3f}")
+    known = labels >= 0
+    over = over_labelled(labels) or f"over all {counted(len(labels), 'image')}"
+    by_chance = chance(labels[known], assignment.labels[known])
+    print(f"{over}; labels dealt out by chance would reach an ACC of {by_chance:.3f}")
     return 0
 
 

@@ -37,6 +37,8 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     given.command = call("fit", *argv)
     speak(given.quiet)
+    if given.output is None and given.resume:
+        raise UserError(f"which run? Name its folder with -o, as in: {call('fit', '--resume', '-o', 'runs/photos')}")
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
     check_workers(given.workers)
@@ -271,6 +273,7 @@ def restarted() -> bool:
 
 
 def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
+    from concurl.clustering.assign import UNSURE
     from concurl.clustering.evaluate import over_labelled, table
 
     if report:
@@ -283,8 +286,9 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         print(table(result.scores))
         if opened.labels is not None and (over := over_labelled(opened.labels)):
             print(over)
-    config, labels = result.trained.config, result.assignment.labels
-    sizes = sorted(int((labels == k).sum()) for k in range(config.n_clusters))
+    config, found = result.trained.config, result.assignment
+    sizes = sorted(int((found.labels == k).sum()) for k in range(config.n_clusters))
     shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"
     where = folder / "report.html" if report else folder
-    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}: {where}")
+    unsure = int((found.agreement < UNSURE).sum())
+    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}; {unsure:,} unsure: {where}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,9 @@ from concurl.progress import stages
 if TYPE_CHECKING:
     from concurl.config import Config
     from concurl.data.imageset import Opened
+
+
+log = logging.getLogger("concurl")
 
 
 def add_moved(parser: Parser) -> None:
@@ -79,12 +84,35 @@ def _paths_start(about: dict[str, Any]) -> str:
 
 def change_of_images(folder: Path, names: Sequence[str]) -> str:
     """How these images differ from those that the run has labelled; empty if they do not."""
-    from concurl.report.facts import RunFacts, shown
+    from concurl.report.facts import labelled_paths, shown
 
-    labelled, found = list(RunFacts.read(folder).paths), [shown(name) for name in names]
+    labelled, found = list(labelled_paths(folder)), list(names)
     changes = {"gone": set(labelled) - set(found), "new": set(found) - set(labelled)}
-    told = [f"{len(paths):,} {what}, such as {min(paths)}" for what, paths in changes.items() if paths]
+    told = [f"{len(paths):,} {what}, such as {shown(min(paths))}" for what, paths in changes.items() if paths]
     return " and ".join(told) or ("" if labelled == found else "another order")
+
+
+def in_order_of(folder: Path, opened: Opened) -> Opened:
+    """The images that the run has labelled, in its order, so that none is shown under another's label.
+
+    Folders live on: a picture that is gone is grey on the page, one that is new is not on it, and both are told.
+    """
+    import numpy as np
+
+    from concurl.data.picked import pick_known
+    from concurl.report.facts import labelled_paths
+
+    labelled = labelled_paths(folder)
+    place = {name: row for row, name in enumerate(opened.images.names)}
+    rows = np.array([place.get(path, -1) for path in labelled])
+    gone, change = int((rows < 0).sum()), change_of_images(folder, opened.images.names)
+    if 2 * gone > len(rows):
+        raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")
+    if gone or len(place) > len(rows):
+        log.warning("the images have changed since %s: %s; the page has those of the run", folder, change)
+    labels = None if opened.labels is None else np.where(rows < 0, -1, opened.labels[rows])
+    images = replace(opened.images, images=pick_known(opened.images.images, rows), names=labelled)
+    return replace(opened, images=images, labels=labels)
 
 
 def write_report(folder: Path, opened: Opened, output: Path | None = None) -> Path:

@@ -65,7 +65,7 @@ def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are")
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the images")
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
     given = parser.parse(argv)
     speak(given.quiet)
     if given.output is None:

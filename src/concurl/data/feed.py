@@ -69,8 +69,7 @@ def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:
-                future.cancel()
+            reader.shutdown(wait=False, cancel_futures=True)
 
 
 def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:

@@ -46,7 +46,7 @@ def _csv_paths(path: str) -> Iterator[bytes]:
             wanted = next((plain.index(column) for column in COLUMNS if column in plain), None)
             if wanted is None:
                 found = ", ".join(header)[:200] or "none"
-                raise UserError(f"{path}: call the column of paths {' or '.join(COLUMNS)}; found {found}")
+                raise UserError(f"{path}: which column holds the paths? Call it path (found: {found})")
             for row in reader:
                 if len(row) > wanted and row[wanted]:
                     yield os.fsencode(row[wanted])

@@ -83,7 +83,7 @@ def _kept(slot: Slot, listing: Listing) -> Pack | None:
     if pack is None or pack.text.find(b'"unreadable"') < 0:
         return pack
     for row, entry in zip(pack.rows(), listing, strict=True):
-        if row["reason"] in _DISK_FAULTS and not entry.fault:
+        if row["reason"] in _DISK_FAULTS:
             with suppress(DecodeError):
                 read_content(entry.path(listing.root), entry.start, entry.size if entry.shard else None)
                 return None

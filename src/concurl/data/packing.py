@@ -56,7 +56,7 @@ def _finished(path: Path, counts: Path) -> Counter[str] | None:
 
 def _write_shard(listing: Listing, entries: list[Entry], path: Path) -> Counter[str]:
     found: Counter[str] = Counter()
-    with written_aside(path) as file, tarfile.open(fileobj=file, mode="w", errors="surrogateescape") as tar:
+    with written_aside(path) as file, tarfile.open(fileobj=file, mode="w") as tar:
         for entry in entries:
             try:
                 if entry.fault:

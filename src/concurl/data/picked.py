@@ -1,4 +1,4 @@
-"""Some of the images, in any order, some of them twice: read where they are looked at, never all copied."""
+"""Some of the images, in any order, some of them twice or missing: read where they are looked at, never all copied."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 def pick(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint8]:
     """images[index], for those who look at a few at a time."""
     return cast("NDArray[np.uint8]", Picked(images, index))
+
+
+def pick_known(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """images[index], for those who look at one at a time; where the index is negative, an even grey."""
+    return cast("NDArray[np.uint8]", PickedOrGrey(images, index))
 
 
 class Picked:
@@ -41,3 +46,11 @@ class Picked:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self._images[self._index], dtype)
+
+
+class PickedOrGrey(Picked):
+    """Stands for images[index]; a negative index means that there is no such image."""
+
+    def __getitem__(self, row: Any) -> Any:
+        found = self._index[row]
+        return self._images[found] if found >= 0 else np.full(self.shape[1:], 128, np.uint8)

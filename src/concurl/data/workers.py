@@ -106,13 +106,17 @@ class _Worker:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                process_group=0,  # Ctrl-C goes to the whole group; here the parent decides
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    process_group=0,  # Ctrl-C goes to the whole group; here the parent decides
+                )
+            except OSError as error:  # not of the file that is being written meanwhile, as it would be taken for
+                ours.close()
+                raise RunError(f"an image worker did not start ({error.strerror}): try again with workers=0") from error
         self.connection = Connection(ours.detach())
         self.connection.send_bytes(json.dumps([self.function, self.memory]).encode())
 

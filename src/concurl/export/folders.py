@@ -6,8 +6,8 @@ import csv
 import json
 import logging
 import os
-import re
 import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from itertools import compress
@@ -97,8 +97,14 @@ def _folder(cluster: int, named: dict[int, str]) -> str:
     """The folder of a cluster. Clusters with the same name share the folder of the first."""
     given = named.get(cluster, "")
     first = min((other for other, name in named.items() if name == given), default=cluster) if given else cluster
-    name = re.sub(r"[^\w .-]", "_", given).strip(" .")[:80]
+    letters = unicodedata.normalize("NFC", given)
+    name = "".join(sign if _keeps(sign) else "_" for sign in letters).strip(" .")[:80]
     return f"{first:03d}" + (f" {name}" if name else "")
+
+
+def _keeps(sign: str) -> bool:
+    """May a folder's name have it? Letters and their marks, as Hindi and Thai have them, digits and a few others."""
+    return sign.isalnum() or sign in "_ .-" or unicodedata.category(sign).startswith("M")
 
 
 def _top(root: Path, files: list[Path]) -> Path:
@@ -127,7 +133,9 @@ def _nothing_to_link(run: Path) -> UserError:
 def _rows(run: Path) -> list[dict[str, str]]:
     path = run / "assignments.csv"
     if not path.exists():
-        raise UserError(f"{path} is missing: the run is not finished; go on with {call('fit', '--resume', '-o', run)}")
+        raise UserError(
+            f"{path} is missing: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', run)}"
+        )
     try:
         with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = list(csv.DictReader(file))
