@@ -196,6 +196,18 @@ def _points(laid: Layout, colour: NDArray[np.int64], left: int, top: int, side: 
             yield Markup('<path class="points c{}" d="{}"/>').format(int(c), d)
 
 
+def of_tables() -> dict[str, str]:
+    """The figures that the tables and metrics of results/ alone decide: name -> svg."""
+    levels = {short: acc for who, acc, _, _ in PEERS["cifar10"] if (short := who.split(" (")[0]) in LEVELS}
+    found = {
+        "diversity": diversity(RUNS),
+        "acc-minutes": acc_minutes(rows_of("cifar10"), levels, strong="ConCURL, the paper's"),
+    }
+    if dims := sweep(rows_of("stl10")):
+        found["diversity-stl10"] = diversity(dims)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tsne", type=Path, metavar="RUN", help="draw this run's folder, or sample, and nothing else")
@@ -207,11 +219,8 @@ def main() -> None:
         sample = Sample.of(given.tsne, labels=given.labels) if folder else Sample.read(given.tsne)
         given.output.write_text(tsne(sample))
         return
-    (FIGURES / "diversity.svg").write_text(diversity(RUNS))
-    if dims := sweep(rows_of("stl10")):
-        (FIGURES / "diversity-stl10.svg").write_text(diversity(dims))
-    levels = {short: acc for who, acc, _, _ in PEERS["cifar10"] if (short := who.split(" (")[0]) in LEVELS}
-    (FIGURES / "acc-minutes.svg").write_text(acc_minutes(rows_of("cifar10"), levels, strong="ConCURL, the paper's"))
+    for name, svg in of_tables().items():
+        (FIGURES / f"{name}.svg").write_text(svg)
     for path in sorted((RESULTS / "samples").glob("*.npz")):
         (FIGURES / f"tsne-{path.stem}.svg").write_text(tsne(Sample.read(path)))
 

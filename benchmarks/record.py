@@ -92,6 +92,8 @@ def main() -> None:
     parser.add_argument("--protocol", default="", help="in words: splits, number of images, resolution")
     parser.add_argument("--sample", action="store_true", help="this run is the one whose map is drawn for the table")
     given = parser.parse_args()
+    if not (given.run / "summary.json").exists():
+        parser.error(f"{given.run} holds no finished run")
     row = row_of(given.run, given.name, given.date, given.protocol)
     keep(RESULTS, given.table, row, (given.run / "metrics.jsonl").read_bytes())
     if given.sample:

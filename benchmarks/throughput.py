@@ -121,7 +121,14 @@ def flops(encoder: Any, stem: Any, px: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     groups = plan()
-    parser.add_argument("--rows", nargs="*", default=[*groups], help="groups of rows: " + ", ".join(groups))
+    parser.add_argument(
+        "--rows",
+        nargs="*",
+        choices=groups,
+        default=[*groups],
+        metavar="ROWS",
+        help="groups of rows: " + ", ".join(groups),
+    )
     parser.add_argument("--output", type=Path, help="csv to write, after every row")
     given = parser.parse_args()
     rate = matrix_rate() if GPU else float("nan")

@@ -18,7 +18,7 @@ from concurl.data.opened import open_source
 from figures import acc_minutes, clock, diversity, rows_of, sweep, tsne
 from plot import GAP, Plot
 from record import keep
-from results import beside
+from results import beside, four_losses
 from sample import Sample
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,11 +90,26 @@ def test_names_of_close_levels_do_not_lie_on_each_other() -> None:
 
 
 def test_ours_stand_among_the_others_by_their_scores() -> None:
-    ours = {"name": "mine", "minutes": "12", "hardware": "card", "codes_acc": "0.8"}
+    ours = {"name": "mine", "minutes": "12", "hardware": "card", "codes_acc": "0.9"}
     ours |= {"codes_nmi": "0.7", "codes_ari": "0.6"}
-    scores = [float(re.findall(r"\d\.\d{3}", line)[0]) for line in beside("cifar10", [ours])[2:]]
-    assert 0.8 in scores
+    lines = beside("cifar10", [ours, ours | {"name": "mine-seed1", "codes_acc": "0.7", "minutes": "13"}])[2:]
+    assert "| **ours: mine** (mean of 2 seeds) | **0.800** | **0.700** | **0.600** | 12.5 on one card |" in lines
+    scores = [float(re.findall(r"\d\.\d{3}", line)[0]) for line in lines]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_the_four_losses_are_those_of_the_table() -> None:
+    """byol-soft-300 is not taken for soft-300, and BYOL alone has no codes."""
+    found = {"byol-soft-300-seed0": "0.81", "soft-300-seed0": "0.5", "byol-300-seed0": ""}
+    found |= {"concurl-300-seed0": "0.7", "concurl-300-seed1": "0.9", "concurl-1000": "0.99"}
+    rows = [{"name": name, "codes_acc": acc, "kmeans_v_xi_acc": "0.6", "minutes": "7"} for name, acc in found.items()]
+    rows[-2]["minutes"] = "9"
+    assert [line.split(" | ")[1:] for line in four_losses(rows)[2:]] == [
+        ["0.500", "7.0 |"],
+        ["0.600", "7.0 |"],
+        ["0.810", "7.0 |"],
+        ["0.700, 0.900: mean 0.800, deviation 0.141", "8.0 |"],
+    ]
 
 
 @pytest.fixture

@@ -1,0 +1,41 @@
+"""What is written about the results is what the tables hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+import unequal
+from figures import FIGURES, ROOT, of_tables, rows_of, score_of
+from results import by_run, page
+
+
+def test_the_page_of_results_is_that_of_the_tables() -> None:
+    written = (ROOT / "docs" / "results.md").read_text()
+    assert written == page(), "call benchmarks/results.py"
+
+
+def test_the_figures_are_those_of_the_tables() -> None:
+    for name, svg in of_tables().items():
+        assert (FIGURES / f"{name}.svg").read_text() == svg, "call benchmarks/figures.py"
+
+
+@pytest.mark.parametrize("run", ["byol-300", "concurl-300", "modern-1000-soft", "modern-1000"])
+def test_readme_has_the_scores_of_the_tables(run: str) -> None:
+    rows = by_run(rows_of("cifar10"))[run]
+    readout = "codes" if score_of(rows[0])[1] == "codes" else "kmeans_v_xi"
+    means = [mean(float(row[f"{readout}_{metric}"]) for row in rows) for metric in ("acc", "nmi", "ari")]
+    readme = (ROOT / "README.md").read_text().replace("*", "")
+    assert " | ".join(f"{score:.3f}" for score in means) in readme
+
+
+def test_a_deviation_is_that_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ["1,0,10,1,0.6,0,0", "1,1,10,1,0.8,0,0", "3,0,10,0.5,0.7,0,0"]
+    (tmp_path / "unequal.csv").write_text("\n".join([",".join(unequal.COLUMNS), *rows]))
+    monkeypatch.setattr(unequal, "TABLE", tmp_path / "unequal.csv")
+    assert unequal.summary()[2:] == [
+        "| 1 : 1 | 2 | 0.700 ± 0.141 |  |  |  |  |  |",
+        "| 3 : 1 | 1 |  |  |  |  | 0.700 |  |",
+    ]
