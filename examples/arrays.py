@@ -1,7 +1,7 @@
-"""Shows numpy arrays in, labels out, the scikit-learn way: fit, predict, transform, clone, save, load.
+"""Shows how to cluster numpy arrays the scikit-learn way: fit, predict, transform, clone, save, load.
 
 python examples/arrays.py            # 1,797 handwritten digits; about a minute on a laptop
-python examples/arrays.py 120        # as many epochs as the recipe has
+python examples/arrays.py 120        # all the epochs of the recipe
 """
 
 import sys
@@ -28,14 +28,14 @@ print(f"{len(labels)} images, sizes of the clusters: {sorted(int((labels == k).s
 print(f"the ensemble agrees with {model.agreement_.mean():.0%} of the labels on average")
 print(f"unsure (below one half): {(model.agreement_ < 0.5).sum()} images")
 
-# The true digits were not used above: here they only judge.
+# The true digits were not used above; here they only score the result.
 print(f"adjusted Rand index, training images: {adjusted_rand_score(digits.target[:1500], labels):.3f}")
 print(f"adjusted Rand index, new images:      {adjusted_rand_score(digits.target[1500:], model.predict(new)):.3f}")
 
-# A label is a function of the image alone: one at a time or all together, it is the same.
+# A label depends on the image alone: it is the same one at a time or all together.
 assert (model.predict(known[:5]) == labels[:5]).all()
 assert model.predict_proba(new).shape == (len(new), 10)  # probabilities of the clusters
-assert model.transform(new).shape == (len(new), 64)  # unit embeddings, for a search or a map of your own
+assert model.transform(new).shape == (len(new), 64)  # unit embeddings, for your own search or map
 
 with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder) / "model")  # safetensors and json, no pickle

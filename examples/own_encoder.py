@@ -1,8 +1,8 @@
-"""Shows how to bring your own encoder: any nn.Module with `num_features` that maps images to vectors.
+"""Shows how to use your own encoder: any nn.Module with `num_features` that maps images to vectors.
 
     python examples/own_encoder.py            # a small network on handwritten digits; about a minute on a laptop
 
-Every model of timm keeps this contract, with weights or without:
+Every timm model meets this contract, with or without pretrained weights:
 
     encoder = timm.create_model("convnext_atto", pretrained=True, num_classes=0)   # pip install timm
     ConCURL(n_clusters=10, encoder=encoder, options={"image_size": 128}).fit("PHOTOS")
@@ -44,14 +44,14 @@ class SmallNet(nn.Module):
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 images = load_digits().images / 16
 
-torch.manual_seed(0)  # a network from outside comes with its weights: they are yours to seed
+torch.manual_seed(0)  # random_state does not reach the weights of a network that you give: seed them yourself
 model = ConCURL(n_clusters=10, recipe="digits", encoder=SmallNet(), options={"epochs": epochs}).fit(images)
 print(f"{len(images)} images, sizes of the clusters: {np.bincount(model.labels_, minlength=10).tolist()}")
 print(f"mean agreement of the ensemble: {model.agreement_.mean():.3f}")
 
 with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder) / "model")
-    # The folder holds the weights, not the code: give a network of the same form to load them into.
+    # The folder holds the weights, not the code: give a network of the same shape to load them into.
     again = ConCURL.load(Path(folder) / "model", encoder=SmallNet())
 assert (again.predict(images) == model.labels_).all()
 print("saved and loaded: the same labels")

@@ -1,7 +1,7 @@
-"""Shows the whole way for a folder of pictures: look through it, train, write a run's folder with a page.
+"""Shows all steps for a folder of pictures: check the files, train, write a run's folder with a page.
 
 python examples/own_folder.py PHOTOS -k 10 -o runs/photos
-python examples/own_folder.py                # draws a folder of its own; about a minute on a laptop
+python examples/own_folder.py                # draws its own pictures; about a minute on a laptop
 """
 
 import argparse
@@ -12,12 +12,12 @@ from PIL import Image
 
 from concurl.cli import main
 
-# A small network with small heads: what a CPU can train in a minute on small pictures.
+# A small network with small heads, which a CPU can train in a minute on small pictures.
 LAPTOP = ["--recipe", "digits", "--image-size", "16", "--batch-size", "32", "--epochs", "60", "--overwrite"]
 
 
 def draw_patterns(folder: Path, n: int = 240) -> Path:
-    """n small pictures of four kinds: lying and standing stripes, a disc, a ring."""
+    """n small pictures of four kinds: horizontal and vertical stripes, a disc, a ring."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:16, :16] / 16 - 0.5
@@ -31,7 +31,7 @@ def draw_patterns(folder: Path, n: int = 240) -> Path:
 
 
 def run(source: str, output: Path, options: list[str]) -> int:
-    main(["audit", source])  # which files can be used, which not and why; add -o files.csv for a row per file
+    main(["audit", source])  # which files can be used, and why the others cannot; add -o files.csv for a row per file
     code = main(["fit", source, "-o", str(output), *options])
     if code == 0:
         print(f"look at {output / 'report.html'}, or go on with: python examples/read_results.py {output}")
@@ -48,5 +48,5 @@ if __name__ == "__main__":
     options = ["-k", given.k] + (["--epochs", given.epochs] if given.epochs else [])
     if given.folder:
         raise SystemExit(run(given.folder, given.output, options))
-    drawn = draw_patterns(given.output.with_name(f"{given.output.name}-pictures"))  # they stay: the run refers to them
+    drawn = draw_patterns(given.output.with_name(f"{given.output.name}-pictures"))  # kept: the run refers to them
     raise SystemExit(run(str(drawn), given.output, [*LAPTOP, *options]))

@@ -1,6 +1,6 @@
-"""Shows how to read a run's folder: sizes, the surest and the most doubtful pictures, neighbours of a picture.
+"""Shows how to read a run's folder: cluster sizes, the surest and the most doubtful pictures, a picture's neighbours.
 
-python examples/read_results.py runs/photos        # needs nothing but numpy; with pandas it is shorter
+python examples/read_results.py runs/photos        # needs only numpy; uses pandas if it is there
 """
 
 import csv
@@ -19,7 +19,7 @@ run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/example")
 if not (run / "assignments.csv").exists():
     raise SystemExit(f"{run} holds no finished run; make one: python examples/own_folder.py -o {run}")
 
-# A file's name need not be valid UTF-8: surrogateescape keeps its bytes, so that the file can still be opened.
+# A file name need not be valid UTF-8: surrogateescape keeps its bytes, so that the file can still be opened.
 if pd is not None:
     table = pd.read_csv(run / "assignments.csv", encoding_errors="surrogateescape", keep_default_na=False)
     grouped = table.assign(unsure=table.status == "unsure").groupby("cluster")
@@ -44,7 +44,7 @@ else:
     print("to look at first:", [row["path"] for row in doubtful[:5]])
     paths = [row["path"] for row in rows]
 
-# embeddings.npy has a unit vector for every row, in the same order: a product is a cosine.
+# embeddings.npy has a unit vector for each row, in the same order: the product of two is their cosine.
 z = np.load(run / "embeddings.npy")
 nearest = np.argsort(-(z @ z[0]))[1:4]
 print(f"most like {paths[0]}:", [paths[i] for i in nearest])
