@@ -19,11 +19,16 @@ def names_of(run: Path) -> dict[int, str]:
 
 
 def read_names(path: Path) -> dict[int, str]:
-    """From a json file like {"0": "birds", ...}; a cluster with null, or left out, has no name yet."""
+    """From a json file like {"0": "birds", ...}; a cluster with null or blanks, or left out, has no name yet."""
     try:
         # -sig: some editors begin every file with a byte order mark
         given = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=lambda pairs: _once(path, pairs))
-        return {int(cluster): _HALVES.sub("\ufffd", str(name)) for cluster, name in given.items() if name is not None}
+        names = {
+            int(cluster): _HALVES.sub("\ufffd", str(name)).strip()
+            for cluster, name in given.items()
+            if name is not None
+        }
+        return {cluster: name for cluster, name in names.items() if name}
     except UserError:
         raise
     except FileNotFoundError:

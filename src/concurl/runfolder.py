@@ -163,6 +163,12 @@ def warn_of_little_room(folder: Path, model: Model, n_images: int) -> None:
         )
 
 
+def change_summary(folder: Path, **changes: Any) -> None:
+    """Replace some of the values in a finished run's summary.json."""
+    path = folder / "summary.json"
+    write_text(path, json.dumps(json.loads(path.read_text()) | changes, indent=2) + "\n")
+
+
 def run_facts(folder: Path) -> dict[str, Any]:
     """run.json: where the run's images came from."""
     try:

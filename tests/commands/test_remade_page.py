@@ -124,3 +124,17 @@ def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsy
     Path("moved/00.png").write_bytes(b"damaged")
     assert "images have changed" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet", "--source", "moved")
     assert "--source goes with" in refused(capsys, "fit", "moved", "--source", "moved", "-o", "new")
+
+
+def test_the_galleries_show_the_files_and_not_the_small_copies_of_them(photos: Path) -> None:
+    """Training at 16 px needs no more; someone who looks at the page does."""
+    for path in photos.rglob("*.png"):
+        Image.open(path).resize((200, 220), Image.Resampling.NEAREST).save(path)
+    (photos / "00.png").write_bytes((photos / "04.png").read_bytes())  # a copy
+    Image.open(photos / "02.png").resize((12, 12)).save(photos / "02.png")
+    assert fit(photos) == 0
+    (photos / "06.png").unlink()
+    assert main(["report", "run", "--quiet"]) == 0
+    sides = {name: Image.open(io.BytesIO(data)).size[0] for name, data in pictures("run/report.html").items()}
+    assert (sides.pop("02.png"), sides.pop("06.png")) == (16, 16)  # nothing more to show, and nothing there
+    assert set(sides.values()) == {160}

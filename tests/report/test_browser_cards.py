@@ -75,7 +75,13 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     fields = page.find_elements(By.CSS_SELECTOR, ".own-name")
     assert [field.get_attribute("value") for field in fields] == ["", "cats", 'a "quoted" </script> name']
     assert not page.find_element(By.ID, "unsaved").is_displayed()
+    fields[0].send_keys("x", Keys.BACKSPACE)
+    assert not page.find_element(By.ID, "unsaved").is_displayed()  # nothing has changed
     fields[0].send_keys("  birds ")
+    places = "return [...document.querySelectorAll('[data-name=\"0\"]')].map((e) => e.textContent)"
+    assert set(browser.js(places)) == {"birds"}  # the card, the map's legend, the pairs that are mixed up
+    assert page.find_element(By.CSS_SELECTOR, "#cluster-0 h3").text == "birds Cluster 0"  # the number that the csv has
+    assert browser.js("return data.names[0]") == "birds"  # for the map
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     leaving = "return !dispatchEvent(new Event('beforeunload', {cancelable: true}))"
     assert browser.js(leaving)  # the browser asks before they are lost

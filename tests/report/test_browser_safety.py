@@ -101,7 +101,7 @@ def test_hostile_names_run_nothing_and_appear_as_they_are(browser: Browser, host
     assert text(page, "hover-path")
     assert browser.js("return window.pwned ?? null") is None
     assert browser.js("return getComputedStyle(document.body).display") == "block"
-    titles = [h.text for h in page.find_elements(By.CSS_SELECTOR, ".card h3")]
+    titles = [h.text for h in page.find_elements(By.CSS_SELECTOR, ".card h3 bdi")]
     assert titles[0] == "<script>window.pwned='name'</script>"
     assert browser.js("return document.querySelector('.card:nth-child(2) h3 bdi').textContent") == "\u202eedis"
     assert browser.console() == []

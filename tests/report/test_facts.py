@@ -83,6 +83,21 @@ def test_clusters_that_share_a_name_are_told_apart_by_number(tmp_path: Path) -> 
     assert RunFacts.read(run.folder).names == ("dogs (0)", "cats", "Cluster 2", "dogs (3)")
 
 
+def test_no_cluster_is_nameless_and_no_two_have_one_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=20, k=4)
+    (run.folder / "names.json").write_text('{"0": "  ", "1": "green", "2": "green", "3": " green (1) "}')
+    names = RunFacts.read(run.folder).names
+    assert names[0] == "Cluster 0"
+    assert len(set(names)) == 4
+
+
+def test_a_number_of_clusters_that_no_run_can_have_costs_no_memory(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=20, k=4)
+    path = run.folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_clusters": 1e9}))
+    assert RunFacts.read(run.folder).n_clusters == 20
+
+
 def test_a_line_of_the_log_that_a_kill_cut_off_costs_no_other_epoch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

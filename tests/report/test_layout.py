@@ -65,7 +65,15 @@ def test_many_images_are_drawn_at_random(monkeypatch: pytest.MonkeyPatch, withou
 
 
 @pytest.mark.parametrize(
-    "z", [np.ones((1, 4)), np.ones((30, 4)), np.eye(4), np.full((20, 3), np.nan), np.ones((12, 1))]
+    "z",
+    [
+        np.ones((1, 4)),
+        np.ones((30, 4)),
+        np.eye(4),
+        np.full((20, 3), np.nan),
+        np.where(np.eye(30) > 0, np.inf, 0.1),
+        np.ones((12, 1)),
+    ],
 )
 def test_degenerate_embeddings_still_have_finite_places(z: np.ndarray) -> None:
     found = lay_out(z.astype(np.float32))

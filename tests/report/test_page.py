@@ -123,13 +123,15 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     page = parsed(run)
     ((_, table),) = page.all("table", class_="scores")
     assert "Codes (these clusters)0.9120.8460.779" in table
-    assert "k-means on v_xi0.7100.620\u2013" in table
+    assert "k-means on the target's projections0.7100.620\u2013" in table
     cells = [text for attrs, text in page.all("td") if "--v" in attrs.get("style", "")]
     hits = sum(int(r["cluster"]) == label for r, label in zip(run.rows(), run.labels, strict=True))
     matrix = np.array(cells[-36:], dtype=int).reshape(6, 6)
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
-    assert pairs[0].startswith("Cluster 0 with Cluster 1 25% of the votes on its images go there, 10% come back.")
+    assert pairs[0].startswith(
+        "Cluster 0 with Cluster 1 25% of the votes on the images of the first are for the second"
+    )
 
 
 def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callable[..., str]) -> None:

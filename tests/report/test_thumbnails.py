@@ -28,7 +28,7 @@ def flat(n: int, side: int = 32) -> np.ndarray:
 
 def test_singles_show_their_own_image() -> None:
     images = flat(40, 64)
-    found = singles(images, np.array([5, 31, 5]))
+    found = singles({row: images[row] for row in (5, 31)})
     assert sorted(found) == [5, 31]
     for row, uri in found.items():
         assert np.abs(decoded(uri).mean(axis=(0, 1)) - images[row, :, 0, 0]).max() < 8
@@ -36,7 +36,7 @@ def test_singles_show_their_own_image() -> None:
 
 def test_a_wide_image_keeps_its_shape() -> None:
     images = np.zeros((1, 3, 200, 400), dtype=np.uint8)
-    assert decoded(singles(images, np.array([0]))[0]).shape == (160, 320, 3)
+    assert decoded(singles(dict(enumerate(images)))[0]).shape == (160, 320, 3)
 
 
 def test_sheets_hold_each_row_at_its_place() -> None:
@@ -57,10 +57,16 @@ def test_noise_is_made_smaller_until_it_fits(monkeypatch: pytest.MonkeyPatch, bu
     noise = np.random.default_rng(0).integers(0, 256, size=(120, 3, 96, 96), dtype=np.uint8)
     rows = np.arange(120)
     assert sum(len(uri) for uri in sheets(noise, rows).uris) <= budget * 4 / 3 + 100
-    assert sum(len(uri) for uri in singles(noise, rows).values()) <= budget * 4 / 3 + 100 * 120
+    assert sum(len(uri) for uri in singles(dict(enumerate(noise))).values()) <= budget * 4 / 3 + 100 * 120
+
+
+def test_pictures_of_two_sizes_keep_theirs_and_none_is_an_empty_gallery() -> None:
+    found = singles({0: flat(1, 96)[0], 1: flat(1, 32)[0]})
+    assert [decoded(found[row]).shape[0] for row in (0, 1)] == [96, 32]
+    assert singles({}) == {}
 
 
 def test_small_images_are_not_blown_up() -> None:
     images, _ = shapes(4, 2, side=12)
     assert sheets(images, np.arange(4)).side == 12
-    assert decoded(singles(images, np.arange(4))[0]).shape == (12, 12, 3)
+    assert decoded(singles(dict(enumerate(images)))[0]).shape == (12, 12, 3)

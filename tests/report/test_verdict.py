@@ -31,7 +31,7 @@ def titles(facts: RunFacts, state: str) -> list[str]:
 
 def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) -> None:
     verdict = judge(healthy)
-    text = " ".join(verdict.sentences)
+    text = " ".join((*verdict.sentences, verdict.health))
     assert verdict.state == "good"
     assert verdict.headline == "180 images in 6 clusters"
     assert f"on average {round(100 * healthy.agreement.mean())}% of its members" in text
@@ -49,7 +49,7 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
 def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
     facts = dataclasses.replace(healthy, agreement=np.full(180, agreement))
     assert f"The ensemble is {word} of them" in judge(facts).sentences[0]
-    assert ("The ensemble does not agree with the labels" in titles(facts, "bad")) == (agreement < 0.5)
+    assert ("The ensemble is against these clusters" in titles(facts, "bad")) == (agreement < 0.5)
 
 
 def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
@@ -69,8 +69,8 @@ def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]
-    assert "do not rely on these clusters" in judge(facts).sentences[-1]
-    assert judge(facts).sentences[-1].endswith("What to do is said below.")
+    assert "do not rely on these clusters" in judge(facts).health
+    assert judge(facts).health.endswith("What to do is said below.")
 
 
 @pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "good")])
@@ -126,8 +126,21 @@ def test_an_empty_and_a_tiny_cluster_are_reported(healthy: RunFacts) -> None:
 
 
 def test_equal_embeddings_are_a_collapse(healthy: RunFacts) -> None:
-    for z in (np.tile(healthy.embeddings[:1], (180, 1)), np.full((180, 16), math.nan)):
-        assert titles(dataclasses.replace(healthy, embeddings=z), "bad") == ["Embeddings collapsed"]
+    equal, diverged = np.tile(healthy.embeddings[:1], (180, 1)), np.full((180, 16), math.nan)
+    assert titles(dataclasses.replace(healthy, embeddings=equal), "bad") == ["Embeddings collapsed"]
+    assert titles(dataclasses.replace(healthy, embeddings=diverged), "bad") == ["Embeddings are not numbers"]
+
+
+def test_a_cluster_that_is_mostly_unsure_is_named(healthy: RunFacts) -> None:
+    in_two = healthy.cluster == 2
+    half = dataclasses.replace(healthy, unsure=in_two & (np.cumsum(in_two) <= in_two.sum() // 2))
+    assert judge(half).state == "good"
+    most = dataclasses.replace(healthy, unsure=in_two | (healthy.cluster == 4))
+    (check,) = [check for check in judge(most).checks if check.state == "watch"]
+    assert check.title == "2 clusters mostly unsure"
+    assert "Cluster 2\u2069, \u2068Cluster 4" in check.text
+    all_of_them = dataclasses.replace(healthy, unsure=np.ones(180, dtype=bool), agreement=np.full(180, 0.2))
+    assert titles(all_of_them, "watch") == []  # that the ensemble is against all of them says it already
 
 
 def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:

@@ -67,12 +67,11 @@ def over_labelled(labels: Labels) -> str:
     return "" if known == len(labels) else f"over the {known:,} of {len(labels):,} images that have a label"
 
 
-def table(found: Scores, extra: Sequence[tuple[str, dict[str, float]]] = ()) -> str:
+def table(found: Scores) -> str:
     """The scores as text, one row per partition."""
-    rows = [*extra, *found.items()]
-    width = max(len(name) for name, _ in rows)
+    width = max(map(len, found))
     lines = [f"{'':{width}}     ACC     NMI     ARI"]
-    lines += [f"{name:{width}}{s['acc']:8.3f}{s['nmi']:8.3f}{s['ari']:8.3f}" for name, s in rows]
+    lines += [f"{name:{width}}{s['acc']:8.3f}{s['nmi']:8.3f}{s['ari']:8.3f}" for name, s in found.items()]
     return "\n".join(lines)
 
 

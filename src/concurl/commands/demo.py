@@ -48,9 +48,10 @@ def main(argv: list[str]) -> int:
         runfolder.write_start(folder, config, about, opened.images.skipped, command=call("demo", *argv))
         run.tell(chosen)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
-        page = write_report(folder, opened)
-    assert result.scores is not None
-    pixels = pixel_baseline(opened.images.images, opened.labels, config.n_clusters)
-    print(table(result.scores, extra=[("kmeans_pixels", pixels)]))
+        assert result.scores is not None
+        result.scores["kmeans_pixels"] = pixel_baseline(opened.images.images, opened.labels, config.n_clusters)
+        runfolder.change_summary(folder, scores=result.scores)
+        page = write_report(folder, config, opened)
+    print(table(result.scores))
     print(f"codes are the answer of the method, the other rows its baselines. Run: {folder}, page: {page}")
     return 0

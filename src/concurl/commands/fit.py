@@ -278,7 +278,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
     if report:
         try:
-            write_report(folder, opened)
+            write_report(folder, result.trained.config, opened)
         except KeyboardInterrupt:
             log.warning("the run is finished but for its page; for that: %s", call("report", folder))
             raise

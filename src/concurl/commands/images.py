@@ -115,9 +115,18 @@ def in_order_of(folder: Path, opened: Opened) -> Opened:
     return replace(opened, images=images, labels=labels)
 
 
-def write_report(folder: Path, opened: Opened, output: Path | None = None) -> Path:
+def write_report(folder: Path, config: Config, opened: Opened, output: Path | None = None) -> Path:
     """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
+    from concurl.data.originals import read_originals
+    from concurl.data.reading import Reading
     from concurl.report import write_report as write
 
-    images, labels, classes = opened.images.images, opened.labels, opened.classes
-    return write(folder, images, labels=labels, classes=classes, output=output, progress=stages())
+    return write(
+        folder,
+        opened.images.images,
+        labels=opened.labels,
+        classes=opened.classes,
+        output=output,
+        originals=lambda rows, side: read_originals(opened.images, rows, side, Reading.of(config)),
+        progress=stages(),
+    )

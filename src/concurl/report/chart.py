@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 WIDTH, HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 30
 _POINTS = 240  # per line: more than a chart of this width can show
+MANY = 20  # shares, from which on lines between them would hide their colours
 
 Floats = NDArray[np.float64]
 
@@ -75,13 +76,14 @@ def share_chart(
     """How a whole divides over time: shares (T, K), stacked from the bottom up."""
     pick = _thin(len(x))
     frame = _Frame(float(x[0]), float(x[-1]), 0.0, 1.0)
+    kind = "share thin" if len(names) > MANY else "share"
     edges = np.concatenate([np.zeros((len(pick), 1)), np.cumsum(shares[pick], axis=1)], axis=1)
     parts = []
     for j, colour in enumerate(colours):
         above = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j + 1], strict=True)]
         below = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j], strict=True)][::-1]
         parts.append(
-            Markup('<polygon class="share" points="{}" style="fill:{}"/>').format(" ".join(above + below), colour)
+            Markup('<polygon class="{}" points="{}" style="fill:{}"/>').format(kind, " ".join(above + below), colour)
         )
     first, last = shares[0], shares[-1]
     words = (
@@ -124,13 +126,14 @@ class _Frame:
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
         for tick in ticks(self.x0, self.x1, 5):
-            if tick == round(tick) and self.right(tick) > _LEFT + 40:  # the axis is named there
+            if tick == round(tick) and self.right(tick) > _LEFT + 72:  # the axis is named there
                 parts.append(
                     Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
                         min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
                     )
                 )
-        parts.append(Markup('<text class="axis" x="{}" y="{}">epoch</text>').format(_LEFT, HEIGHT - _BOTTOM + 18))
+        name = f"epoch {self.x0:,.0f}"  # charts that begin late stand beside others that do not
+        parts.append(Markup('<text class="axis" x="{}" y="{}">{}</text>').format(_LEFT, HEIGHT - _BOTTOM + 18, name))
         return Markup("").join(parts)
 
     def level(self, name: str, y: float, *, at_left: bool) -> Markup:

@@ -1,8 +1,14 @@
 // ---- numbers under the pointer, on every chart
+// of shares the largest, and the rest together: a run may have hundreds of clusters
+function largest(lines, most = 8) {
+  lines.sort((a, b) => b.value - a.value);
+  if (lines.length <= most) return lines;
+  const rest = lines.splice(most - 1);
+  return [...lines, { name: `${rest.length} others`, colour: "var(--strong-line)", value: rest.reduce((sum, line) => sum + line.value, 0) }];
+}
 for (const figure of document.querySelectorAll("[data-chart]")) {
   const chart = data.charts[figure.dataset.chart];
   const svg = figure.querySelector("svg"), guide = svg.querySelector(".guide"), tip = $("tip");
-  const most = 8; // lines in the tip; a run may have hundreds of clusters
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
@@ -14,7 +20,7 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
     const head = document.createElement("strong");
     head.textContent = `Epoch ${chart.x[near].toLocaleString("en")}`;
     let lines = chart.lines.map((line) => ({ ...line, value: line.y[near] })).filter((line) => line.value !== null);
-    if (chart.stacked) lines = lines.sort((a, b) => b.value - a.value).slice(0, most);
+    if (chart.stacked) lines = largest(lines);
     tip.replaceChildren(head, ...lines.map((line) => {
       const row = document.createElement("p"), dot = document.createElement("span"), name = document.createElement("bdi"), value = document.createElement("b");
       dot.className = "swatch";

@@ -65,9 +65,10 @@ class RunFacts:
         rows = _assignments(folder)
         cluster = _clusters(rows, folder / "assignments.csv")
         summary = _object(folder / "summary.json")
-        k = max(int(np.nan_to_num(_number(summary.get("n_clusters")))), int(cluster.max()) + 1)
+        # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
+        k = max(int(min(np.nan_to_num(_number(summary.get("n_clusters"))), len(rows))), int(cluster.max()) + 1)
         skipped = _table(folder / "skipped.csv") or []
-        given = {c: name for c, name in names_of(folder).items() if 0 <= c < k and name}
+        given = {c: name for c, name in names_of(folder).items() if 0 <= c < k}
         return cls(
             title=shown(folder.resolve().name),
             paths=tuple(_cell(row, "path") for row in rows),
@@ -162,8 +163,9 @@ def _clusters(rows: list[dict[str, str]], path: Path) -> NDArray[np.int64]:
 
 def _names(k: int, given: dict[int, str]) -> tuple[str, ...]:
     names = [shown(given.get(c, f"Cluster {c}")) for c in range(k)]
-    used = Counter(names)  # parts of one kind may share a name: the number then tells them apart
-    return tuple(f"{name} ({c})" if used[name] > 1 else name for c, name in enumerate(names))
+    while max((used := Counter(names)).values()) > 1:  # parts of one kind may share a name: the number tells them apart
+        names = [f"{name} ({c})" if used[name] > 1 else name for c, name in enumerate(names)]
+    return tuple(names)
 
 
 def _cell(row: dict[str, str], key: str) -> str:

@@ -31,7 +31,7 @@ class Layout:
 def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda done, total: None) -> Layout:
     """Places by t-SNE of the embeddings z (N, d), or by their principal axes if openTSNE is not installed."""
     rows = np.random.default_rng(SEED).permutation(len(z))[:MAX_POINTS]
-    points = np.nan_to_num(z[rows].astype(np.float64))
+    points = np.nan_to_num(z[rows].astype(np.float64), posinf=0.0, neginf=0.0)
     points -= points.mean(axis=0)
     xy, method = _tsne(points, report) if len(rows) >= _FEWEST_FOR_TSNE else (None, "")
     if xy is None:

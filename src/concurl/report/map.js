@@ -6,7 +6,7 @@ if ($("canvas")) {
   const shown = new Uint8Array(n); // 1: passes the filters
   const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
   const pictured = new Map(); // cell of the grid: the image that lies there
-  let width = 1, height = 1, selected = -1, drawn = 0;
+  let width = 1, height = 1, selected = -1, drawn = 0, passed = n; // drawn: the frame that is due; passed: images, the filters
 
   // ---- coordinates
   // the map lies in the middle of its unit square and seldom fills it: what it fills is fitted to the stage
@@ -28,17 +28,28 @@ if ($("canvas")) {
       count += shown[i] = Number(within && on.has(data.cluster[i]));
     }
     for (const output of document.querySelectorAll(".range output")) output.value = Number($(output.htmlFor.value).value).toFixed(2);
-    $("map-count").textContent = `${count.toLocaleString("en")} of ${n.toLocaleString("en")} images shown`;
+    passed = count;
+    tellCount();
     if (selected >= 0 && !shown[selected]) select(-1);
     draw();
   }
+  function tellCount() {
+    const roomFor = asPictures() ? `; ${pictured.size.toLocaleString("en")} have room here, zoom in for more` : "";
+    const text = `${passed.toLocaleString("en")} of ${n.toLocaleString("en")} images shown${pictured.size < passed ? roomFor : ""}`;
+    if ($("map-count").textContent !== text) $("map-count").textContent = text;
+  }
   const only = (clusters) => { for (const box of boxes) box.checked = clusters(Number(box.value)); filter(); };
+  const anySureness = () => { $("at-least").value = 0; $("at-most").value = 1; };
+  // bounds that cross would leave nothing: the one that is moved takes the other along
+  $("at-least").addEventListener("input", () => { $("at-most").value = Math.max($("at-most").value, $("at-least").value); });
+  $("at-most").addEventListener("input", () => { $("at-least").value = Math.min($("at-least").value, $("at-most").value); });
   $("filters").addEventListener("input", filter);
   $("filters").addEventListener("submit", (event) => event.preventDefault());
-  $("all-clusters").addEventListener("click", () => only(() => true));
+  $("all-clusters").addEventListener("click", () => { anySureness(); only(() => true); });
   $("no-clusters").addEventListener("click", () => only(() => false));
   for (const button of document.querySelectorAll("[data-show]")) {
     button.addEventListener("click", () => {
+      anySureness();
       only((cluster) => cluster === Number(button.dataset.show));
       whole();
       $("map").scrollIntoView();
@@ -85,6 +96,7 @@ if ($("canvas")) {
     }
     ink.globalAlpha = 1;
     paintNames(ink, dark);
+    tellCount();
     if (selected >= 0) mark();
   }
   function paintPictures(ink) {
@@ -103,34 +115,41 @@ if ($("canvas")) {
   around.sort((a, b) => Math.hypot(...a) - Math.hypot(...b));
   function paintNames(ink, dark) {
     // colour is never the only key: each cluster's name stands on it
-    const places = thickest();
+    const places = thickest().filter(([, { x, y }]) => Math.abs(x - view.x) * side() < width / 2 + 100 && Math.abs(y - view.y) * side() < height / 2 + 100);
     if (places.length > 40) return;
     ink.font = "600 12.5px system-ui, sans-serif";
     ink.textAlign = "center";
     ink.lineWidth = 4;
     ink.lineJoin = "round";
     ink.strokeStyle = dark ? "#1a1c1fe6" : "#ffffffe6";
-    ink.fillStyle = dark ? "#eceef1" : "#17181a";
-    const written = [], radius = dotRadius();
+    const written = [], radius = dotRadius(), corner = document.querySelector(".zoom");
     // where dots are few, none is hidden; where they are many, a name beside them all would be nowhere near its own
     const dots = n > 300 ? [] : [...shown.keys()].filter((i) => shown[i]).map((i) => [right(i), down(i)]);
     for (const [cluster, { x, y }] of places) {
       const name = data.names[cluster];
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
-      const half = ink.measureText(text).width / 2 + 4, middle = width / 2 + (x - view.x) * side();
+      const half = ink.measureText(text).width / 2 + 10, middle = width / 2 + (x - view.x) * side();
       // a name at the edge stays whole; one that was zoomed out of sight stays there
       const start = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
       const up = height / 2 + (y - view.y) * side() - radius - 4;
       const inside = (x, y) => x >= half && x <= width - half && y > 12 && y < height - 4;
       const hides = (x, y) => dots.some((dot) => Math.abs(dot[0] - x) < half + radius && Math.abs(dot[1] - y + 4) < radius + 6);
       const meets = (x, y) => written.some((other) => Math.abs(other.left - x) < other.half + half && Math.abs(other.top - y) < 16);
-      const free = (x, y) => (inside(x, y) || !inside(start, up)) && !meets(x, y) && !hides(x, y);
+      const covered = (x, y) => x + half > corner.offsetLeft && y + 4 > corner.offsetTop && y - 12 < corner.offsetTop + corner.offsetHeight;
+      const free = (x, y) => !covered(x, y) && (inside(x, y) || !inside(start, up)) && !meets(x, y) && !hides(x, y);
       // where all places are taken, a name on another is better than none
       const [dx, dy] = around.find(([dx, dy]) => free(start + dx, up + dy)) ?? [0, 0];
       const left = start + dx, top = up + dy;
       written.push({ left, top, half });
-      ink.strokeText(text, left, top);
-      ink.fillText(text, left, top);
+      ink.fillStyle = dark ? "#eceef1" : "#17181a";
+      ink.strokeText(text, left + 6, top);
+      ink.fillText(text, left + 6, top);
+      // a name may have had to make way: the dot says whose it is
+      ink.beginPath();
+      ink.arc(left - half + 8, top - 4, 4, 0, 7);
+      ink.stroke();
+      ink.fillStyle = colourOf(cluster);
+      ink.fill();
     }
   }
   function thickest() {
@@ -218,9 +237,10 @@ if ($("canvas")) {
     view.x += (x - width / 2) * (1 / before - 1 / after);
     view.y += (y - height / 2) * (1 / before - 1 / after);
     if (view.scale === 1) view.x = view.y = 0.5;
+    canvas.style.touchAction = view.scale > 1 ? "none" : "";
     draw();
   }
-  function whole() { Object.assign(view, { scale: 1, x: 0.5, y: 0.5 }); draw(); }
+  function whole() { canvas.style.touchAction = ""; Object.assign(view, { scale: 1, x: 0.5, y: 0.5 }); draw(); }
   $("zoom-in").addEventListener("click", () => zoom(1.6));
   $("zoom-out").addEventListener("click", () => zoom(1 / 1.6));
   $("zoom-reset").addEventListener("click", whole);
@@ -240,6 +260,8 @@ if ($("canvas")) {
       if (!grip.moved) canvas.setPointerCapture(event.pointerId);
       view.x -= dx / side();
       view.y -= dy / side();
+      view.x = Math.max(0.5 - across / 2, Math.min(0.5 + across / 2, view.x));
+      view.y = Math.max(0.5 - along / 2, Math.min(0.5 + along / 2, view.y));
       grip = { x: event.offsetX, y: event.offsetY, moved: true };
       canvas.classList.add("dragging");
       draw();
@@ -258,7 +280,7 @@ if ($("canvas")) {
     select(hit);
     if (again) open();
   });
-  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch" && document.activeElement !== canvas) select(-1); });
+  canvas.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch" && !$("viewer").open && !canvas.matches(":focus-visible")) select(-1); });
 
   // ---- keyboard
   canvas.addEventListener("focus", () => {
@@ -301,6 +323,7 @@ if ($("canvas")) {
   }
   new ResizeObserver(fit).observe(stage);
   for (const [event, starts] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { onPaper = starts; paint(); });
+  document.addEventListener("namechange", draw);
   document.addEventListener("themechange", () => { draw(); if (selected >= 0) $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[selected])); });
   fit(); // not only when the observer reports: the pointer may be there before
   filter();

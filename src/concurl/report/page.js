@@ -90,18 +90,24 @@ function columns(list) {
 
 // ---- names: typed on the cards, saved as the names.json that `concurl report` reads
 {
-  const names = { ...data.given };
+  const names = { ...data.given }, saved = new Map();
   const bar = $("unsaved"), said = $("names-said");
   let unsaved = false;
+  for (const element of document.querySelectorAll(".own-name, .with-script")) element.hidden = false; // else nothing could save them
   for (const field of document.querySelectorAll(".own-name")) {
-    field.hidden = false; // without a script there is nothing to save them with
+    const cluster = field.dataset.cluster;
+    saved.set(cluster, field.value);
     field.addEventListener("input", () => {
       const name = field.value.trim();
-      if (name) names[field.dataset.cluster] = name;
-      else delete names[field.dataset.cluster];
-      if (!unsaved) said.textContent = "When you are done, save the names: they go into a file, names.json.";
-      unsaved = true;
-      bar.hidden = false;
+      if (name) names[cluster] = name;
+      else delete names[cluster];
+      data.names[cluster] = name || `Cluster ${cluster}`;
+      for (const place of document.querySelectorAll(`[data-name="${cluster}"]`)) place.textContent = data.names[cluster];
+      for (const number of document.querySelectorAll(`[data-number="${cluster}"]`)) number.hidden = !name;
+      document.dispatchEvent(new Event("namechange"));
+      unsaved = [...saved].some(([one, value]) => (names[one] ?? "") !== value);
+      if (unsaved) said.textContent = "When you are done, save the names: they go into a file, names.json.";
+      bar.hidden = !unsaved;
     });
   }
   $("save-names").addEventListener("click", () => {
@@ -109,9 +115,11 @@ function columns(list) {
     link.href = URL.createObjectURL(new Blob([JSON.stringify(names, null, 2) + "\n"], { type: "application/json" }));
     link.download = "names.json";
     link.click();
+    for (const cluster of saved.keys()) saved.set(cluster, names[cluster] ?? "");
     unsaved = false;
     said.textContent = "Move names.json from your downloads into the run’s folder, then run concurl report on that folder.";
   });
+  $("hide-names").addEventListener("click", () => { bar.hidden = true; });
   addEventListener("beforeunload", (event) => { if (unsaved) event.preventDefault(); });
 }
 

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,28 @@ from concurl.report.curves import curves, numbers
 from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
-from concurl.report.thumbnails import Sheets, sheets, singles
+from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
 
 log = logging.getLogger("concurl")
 
 Progress = Callable[[str, int, int], None]
+Originals = Callable[[Sequence[int], int], Mapping[int, NDArray[np.uint8]]]
+"""(rows, side) -> those of them that can be had larger than `images` has them, as (3, side, side)"""
 
 MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
+COARSE = 64  # pixels: smaller pictures are drawn with their pixels visible, as blurring them helps nobody
 _HERE = Path(__file__).parent
-_SCORES = {"codes": "Codes (these clusters)", "p": "Soft assignments p", "vote": "Soft vote of the ensemble"}
+_SCORES = {
+    "codes": "Codes (these clusters)",
+    "p": "Soft assignments p",
+    "vote": "Soft vote of the ensemble",
+    "kmeans_y_theta": "k-means on the encoder's features y",
+    "kmeans_v_theta": "k-means on the projections v",
+    "kmeans_w_theta": "k-means on the predictions w",
+    "kmeans_y_xi": "k-means on the target encoder's features",
+    "kmeans_v_xi": "k-means on the target's projections",
+    "kmeans_pixels": "k-means on the pixels (nothing learned)",
+}
 _CITATION = """\
 @inproceedings{regatti2021consensus,
   title     = {Consensus Clustering With Unsupervised Representation Learning},
@@ -56,13 +69,14 @@ def write_report(
     labels: NDArray[np.int64] | None = None,
     classes: Sequence[str] | None = None,
     output: Path | None = None,
+    originals: Originals | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
     `images` (N, 3, H, W) are in the order of assignments.csv; without them the page has no pictures. `labels` (N,) add
-    scores and a confusion matrix; -1 marks an image without a label. `progress` is called with (stage, done, total), where
-    the stages are "map" and "page".
+    scores and a confusion matrix; -1 marks an image without a label. `originals` gives the galleries larger pictures.
+    `progress` is called with (stage, done, total), where the stages are "map" and "page".
     """
     tell = progress or (lambda stage, done, total: None)
     facts = RunFacts.read(Path(folder))
@@ -73,7 +87,7 @@ def write_report(
             "give the run's own images (N, 3, H, W), in its order"
         )
     judged = verdict.judge(facts)
-    html = _render(facts, judged, images, labels, classes, tell)
+    html = _render(facts, judged, images, labels, classes, originals, tell)
     target = Path(output) if output is not None else Path(folder) / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, html.encode())
@@ -89,15 +103,19 @@ def _render(
     images: NDArray[np.uint8] | None,
     labels: NDArray[np.int64] | None,
     classes: Sequence[str] | None,
+    originals: Originals | None,
     tell: Progress,
 ) -> str:
     layout = None
     if facts.embeddings is not None:
         layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
     cards = gallery.galleries(facts)
-    pictured = np.array(sorted({row for card in cards for rows in card.rows.values() for row in rows}), dtype=np.int64)
+    pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
     table = _rows(layout, pictured)
-    pictures = singles(images, pictured) if images is not None else {}
+    pictures: dict[int, NDArray[np.uint8]] = {}
+    if images is not None:
+        pictures = {row: images[row] for row in pictured}
+        pictures |= originals(pictured, LARGEST) if originals is not None else {}
     sprites = Sheets((), 0)
     if images is not None and layout is not None:
         sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
@@ -117,8 +135,8 @@ def _render(
         lenses=gallery.LENSES,
         max_galleries=gallery.MAX_GALLERIES,
         index={int(row): place for place, row in enumerate(table)},
-        pictures=pictures,
-        coarse=images is not None and min(images.shape[2:]) < 64,
+        pictures=singles(pictures),
+        coarse=all(min(picture.shape[1:]) < COARSE for picture in pictures.values()),
         layout=layout,
         sprites=sprites,
         charts=[chart for chart in charts if chart.key != "scores"],
@@ -162,10 +180,10 @@ def _template() -> Template:
     return environment.get_template("page.html.j2")
 
 
-def _rows(layout: Layout | None, pictured: NDArray[np.int64]) -> list[int]:
+def _rows(layout: Layout | None, pictured: Sequence[int]) -> list[int]:
     """The images whose facts go into the page: the map's points, then those that only the galleries show."""
     points = layout.rows.tolist() if layout is not None else []
-    return points + sorted(set(pictured.tolist()) - set(points))
+    return points + sorted(set(pictured) - set(points))
 
 
 def _data(
@@ -210,7 +228,8 @@ def _tiles(facts: RunFacts) -> list[tuple[str, str]]:
     means = {"Mean confidence": facts.confidence, "Mean agreement": facts.agreement}
     tiles = [("Images", f"{len(facts.paths):,}"), ("Clusters", f"{facts.n_clusters:,}")]
     tiles += [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
-    tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
+    if len(tiles) > 2:  # else nothing is known of how sure it is
+        tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
     minutes = facts.summary.get("minutes")
     if isinstance(minutes, int | float):
         tiles.append(("Time", _duration(minutes)))
@@ -221,7 +240,7 @@ def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
     found = facts.summary.get("scores") or {}
     return [
         (
-            _SCORES.get(way, shown(way.replace("kmeans_", "k-means on "))),
+            _SCORES.get(way, shown(way)),
             [_three(s.get(key)) for key in ("acc", "nmi", "ari")],
         )
         for way, s in found.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ from PIL import Image
 # In bytes, before base64 adds a third: together 12.4 MB of a page that must stay below 15.
 GALLERY_BUDGET = 2_800_000
 SHEETS_BUDGET = 6_500_000
-_GALLERY_SIDES = (160, 128, 96, 72, 56, 40, 28)
+LARGEST = 160  # pixels: more than a gallery shows on any screen
+_GALLERY_SIDES = (LARGEST, 128, 96, 72, 56, 40, 28)
 _SHEET_SIDES = (96, 64, 48, 32, 16)  # whole WebP blocks, so that no picture bleeds into its neighbour
 _QUALITY = 72
 _ACROSS = 16  # so 256 pictures per sheet: pointing at an image decodes one sheet, not the whole map
@@ -31,17 +32,18 @@ class Sheets:
     across: int = _ACROSS
 
 
-def singles(images: NDArray[np.uint8], rows: NDArray[np.int64]) -> dict[int, str]:
-    """A data URI for each of these rows, as large as the budget allows and never larger than the image."""
-    rows = np.unique(rows)
-    sample = _sample(rows)
+def singles(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, str]:
+    """A data URI for each picture (3, H, W), as large as the budget allows and never larger than the picture itself."""
+    if not pictures:
+        return {}
+    sample = [pictures[int(row)] for row in _sample(np.array(list(pictures)))]
     side = _largest(
         _GALLERY_SIDES,
-        images,
-        lambda s: float(np.mean([len(_webp(_picture(images[row], s))) for row in sample])) * len(rows),
+        max(min(picture.shape[1:]) for picture in sample),
+        lambda s: float(np.mean([len(_webp(_picture(picture, s))) for picture in sample])) * len(pictures),
         GALLERY_BUDGET,
     )
-    return {int(row): small(images[row], side) for row in rows}
+    return {row: small(picture, side) for row, picture in pictures.items()}
 
 
 def small(image: NDArray[np.uint8], side: int) -> str:
@@ -58,7 +60,7 @@ def sheets(
     sample = _sample(rows)
     side = _largest(
         _SHEET_SIDES,
-        images,
+        min(images.shape[2:]),
         lambda s: len(_webp(_sheet(images, sample, s))) * len(rows) / max(1, len(sample)),
         SHEETS_BUDGET,
     )
@@ -74,8 +76,7 @@ def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(int)] if len(rows) else rows
 
 
-def _largest(sides: tuple[int, ...], images: NDArray[np.uint8], cost: Callable[[int], float], budget: int) -> int:
-    native = int(min(images.shape[2:]))
+def _largest(sides: tuple[int, ...], native: int, cost: Callable[[int], float], budget: int) -> int:
     wanted = sorted({min(side, native) for side in sides}, reverse=True)
     # 0.95, because the estimate is right to within a few per cent
     return next((side for side in wanted if cost(side) <= 0.95 * budget), wanted[-1])

@@ -1,4 +1,4 @@
-"""The verdict in words: how many clusters, how sure the labels are, and whether the run is healthy.
+"""The verdict in words: how many clusters, how sure it is of them, and whether the run is healthy.
 
 Every sentence follows from a number and a threshold below. The thresholds are rules of thumb. They separate the failures
 that users of such methods report (a loss that stays at ln K, everything in two clusters, equal features, NaN) from runs
@@ -25,7 +25,9 @@ State = Literal["good", "watch", "bad"]
 
 # The least mean agreement of the ensemble (or mean confidence, where there is no agreement) for each word.
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
-AGREED = 0.5  # mean agreement below this: most members contradict the labels
+AGREED = 0.5  # mean agreement below this: most members would have put the images elsewhere
+DOUBTFUL = 0.5  # a cluster with a larger share of unsure images
+NAMED = 5  # clusters in one sentence
 STUCK = 0.95  # a cluster loss above this share of ln K has learned next to nothing
 HEAVY = 0.5  # a cluster with more than this share of the images, and twice an even share, has swallowed others
 ALMOST_ALL = 0.9  # used instead where there are two clusters, as twice an even share would be everything
@@ -35,6 +37,7 @@ APART = 0.5  # if the pairwise NMI of the members is below this, they do not see
 FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, is below this, they are nearly equal
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
+DIVERGED = "Training diverged. Run again with half the --learning-rate."
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the page says first: a headline, a few sentences, and the checks behind them, worst first."""
+    """What the page says first: a headline, whether to rely on the run, a few figures, and the checks, worst first."""
 
     headline: str
+    health: str
     sentences: tuple[str, ...]
     state: State
     checks: tuple[Check, ...]
@@ -63,7 +67,7 @@ class Verdict:
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
-    looks = (_enough, _losses, _agreement, _balance, _members, _spread, _progress, _files)
+    looks = (_enough, _losses, _agreement, _doubtful, _balance, _members, _spread, _progress, _files)
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
         Check("watch", "A warning during the run", _sentence(shown(text)))
         for text in facts.summary.get("warnings") or ()
@@ -73,7 +77,8 @@ def judge(facts: RunFacts) -> Verdict:
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
     headline = f"{counted(n, 'image')} in {counted(k, 'cluster')}"
-    return Verdict(headline, (*_how_sure(facts, _losses(facts)), _sizes(facts), _health(state, checks)), state, checks)
+    figures = (*_how_sure(facts, _losses(facts)), _sizes(facts))
+    return Verdict(headline, _health(state, checks), figures, state, checks)
 
 
 def trouble_of(folder: Path) -> str:
@@ -103,20 +108,17 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     agreement, confidence = mean_known(facts.agreement), mean_known(facts.confidence)
     basis = confidence if math.isnan(agreement) else agreement
     if math.isnan(basis):
-        return ["Nothing in the folder says how sure the labels are."]
+        return ["Nothing in the folder says how sure they are."]
     word = next(word for least, word in SURE if basis >= least)
     learned = losses is None or (losses.state == "good" and _clustered(facts).any())
     if not learned and not math.isnan(agreement):
         # Members can agree on clusters that mean little, and on those of k-means (BYOL alone) they mostly do, as
         # projections keep distances: then give the figure without praise.
-        first = f"On average {percent(agreement)} of the ensemble's members agree with the label of an image."
+        first = f"On average {percent(agreement)} of the ensemble's members vote for an image's cluster."
     elif math.isnan(agreement):
         first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
     else:
-        first = (
-            f"The ensemble is {word} of them: on average {percent(agreement)} of its members "
-            f"agree with the label of an image."
-        )
+        first = f"The ensemble is {word} of them: on average {percent(agreement)} of its members vote for an image's cluster."
     unsure = int(facts.unsure.sum())
     if not unsure:
         return [first, "No image is marked unsure."]
@@ -197,8 +199,7 @@ def _diverged(facts: RunFacts) -> Check | None:
     for key, title in titles.items():
         logged = [epoch[key] for epoch in facts.epochs if epoch.get(key) is not None]
         if logged and not math.isfinite(logged[-1]):
-            remedy = "Training diverged. Run again with half the --learning-rate."
-            return Check("bad", f"{title} is not a number", remedy)
+            return Check("bad", f"{title} is not a number", DIVERGED)
     return None
 
 
@@ -208,9 +209,25 @@ def _agreement(facts: RunFacts) -> Check | None:
         return None  # the verdict has a sentence on it already
     return Check(
         "bad",
-        "The ensemble does not agree with the labels",
-        f"On average only {percent(agreement)} of its members vote for an image's label. Train longer, or ask for another "
-        f"number of clusters.",
+        "The ensemble is against these clusters",
+        f"On average only {percent(agreement)} of its members vote for the cluster that an image was put into. Train longer, or "
+        f"ask for another number of clusters.",
+    )
+
+
+def _doubtful(facts: RunFacts) -> Check | None:
+    """Clusters that most of their images are unsure of; where the ensemble is against all of them, that is said once."""
+    unsure = np.bincount(facts.cluster, weights=facts.unsure, minlength=facts.n_clusters)
+    doubtful = np.flatnonzero(unsure > DOUBTFUL * facts.sizes)
+    if not len(doubtful) or _agreement(facts):
+        return None
+    few = [f"\u2068{facts.names[c]}\u2069" for c in doubtful[:NAMED]]
+    more = f" and {len(doubtful) - NAMED} others" if len(doubtful) > NAMED else ""
+    return Check(
+        "watch",
+        f"{counted(len(doubtful), 'cluster')} mostly unsure",
+        f"Of the images in {', '.join(few)}{more} most are unsure: the ensemble's members put them elsewhere. Perhaps there are "
+        f"fewer than {facts.n_clusters} groups, or some are not learned yet: try a smaller -k, or more --epochs.",
     )
 
 
@@ -264,8 +281,10 @@ def _spread(facts: RunFacts) -> Check | None:
     some = max(1, len(facts.embeddings) // 10_000)  # some 10,000 rows are enough
     z = facts.embeddings[::some].astype(np.float64)
     # Unit vectors spread evenly have a standard deviation of 1/sqrt(d) in each of d dimensions.
-    spread = float(z.std(axis=0).mean() * math.sqrt(z.shape[1]))
-    if not spread >= FLAT:  # NaN, too
+    spread = float(z.std(axis=0).mean() * math.sqrt(z.shape[1])) if np.isfinite(z).all() else math.nan
+    if math.isnan(spread):
+        return Check("bad", "Embeddings are not numbers", DIVERGED)
+    if spread < FLAT:
         return Check(
             "bad",
             "Embeddings collapsed",
@@ -279,6 +298,8 @@ def _spread(facts: RunFacts) -> Check | None:
 
 
 def _progress(facts: RunFacts) -> Check | None:
+    if _diverged(facts):
+        return None
     # Only since clustering began, because the sum of the losses jumps there. And not for BYOL alone: with a learning rate
     # that goes to zero, its loss falls fastest at the very end, by design.
     loss, clustered = facts.series("loss"), _clustered(facts)
