@@ -23,11 +23,7 @@ def read_names(path: Path) -> dict[int, str]:
     try:
         # -sig: some editors begin every file with a byte order mark
         given = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=lambda pairs: _once(path, pairs))
-        names = {
-            int(cluster): _HALVES.sub("\ufffd", str(name)).strip()
-            for cluster, name in given.items()
-            if name is not None
-        }
+        names = {int(cluster): _name(name) for cluster, name in given.items()}
         return {cluster: name for cluster, name in names.items() if name}
     except UserError:
         raise
@@ -40,9 +36,15 @@ def read_names(path: Path) -> dict[int, str]:
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed{where}') from None
 
 
+def _name(given: object) -> str:
+    if isinstance(given, bool | list | dict):
+        raise TypeError("no name")
+    return "" if given is None else _HALVES.sub("\ufffd", str(given)).strip()
+
+
 def _once(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
     """json lets the last of two equal keys win, which hides a line that was copied and not changed."""
-    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    twice = [key for key, count in Counter(key.lstrip("0") or "0" for key, _ in pairs).items() if count > 1]
     if twice:
         raise UserError(f"{path}: cluster {twice[0]} has two names; keep one of them")
     return dict(pairs)

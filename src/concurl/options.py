@@ -15,7 +15,14 @@ from concurl.config import Config
 from concurl.errors import UserError
 
 # What other tools call these.
-SYNONYMS = {"--lr": "--learning-rate", "--size": "--image-size", "--gpu": "--device", "--force": "--overwrite"}
+SYNONYMS = {
+    "--lr": "--learning-rate",
+    "--size": "--image-size",
+    "--gpu": "--device",
+    "--force": "--overwrite",
+    "--members": "--n-transforms",
+    "--max": "--up-to",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,7 +40,9 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = rest[0].split("=")[0]
             if not word.startswith("-") and any(action.dest == "source" for action in self._actions):
-                self.error(f"{word} is a second source, and one is taken: quote a pattern, or list the paths in a .txt")
+                many = "quote a pattern, or list the paths in a .txt"
+                many = f"write -o {word} if it is the output" if word.endswith(".csv") else many
+                self.error(f"{word} is a second source, and one is taken: {many}")
             if word in self._option_string_actions:  # behind a lone --, argparse takes no options
                 self.error(f"{word} comes behind --, where only paths are taken; put -- behind the options")
             near = self._nearest(word)

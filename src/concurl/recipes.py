@@ -149,6 +149,8 @@ def recipe(name: str) -> Config:
         return Config.from_json(Path(name))
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
+        if (Path(name) / "config.json").exists():
+            near = [f"{name}/config.json"]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"unknown recipe {name!r}{hint} (there are: {', '.join(RECIPES)}; or a run's config.json)")
     return RECIPES[name]()

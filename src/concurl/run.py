@@ -146,7 +146,7 @@ def fit_in(
             world=world,
         )
     if folder is not None and world.leads:
-        warn_of_little_room(folder, trainer.model, len(images))
+        warn_of_little_room(folder, trainer.state.named(), len(images), config.embedding_dim)
     with world.lost_rank_told():
         train(trainer, names, resume=resume)
         embedded = embed(trainer, images.images, scored=labels is not None)
@@ -159,7 +159,8 @@ def train(trainer: Trainer, names: Sequence[str], *, resume: bool) -> None:
     folder = trainer.folder if trainer.world.leads else None
     with memory_errors_told(trainer.config, trainer.arithmetic.device), _bad_batch_kept(trainer.config, names, folder):
         if resume and trainer.resume():
-            fresh = " where clustering begins" if trainer.step == trainer.schedule.cluster_step else ""
+            begins = trainer.config.clusters and trainer.step == trainer.schedule.cluster_step
+            fresh = " where clustering begins" if begins else ""
             log.info("resumed at step %d of %d%s", trainer.step, trainer.schedule.total_steps, fresh)
         elif resume:
             log.warning("no sound checkpoint yet: starting again from the first step")

@@ -6,7 +6,7 @@ import json
 import logging
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -144,14 +144,19 @@ def write_start(
     write_text(folder / "config.json", config.to_json())  # last: a folder that has it holds a run that can be resumed
 
 
-def warn_of_little_room(folder: Path, model: Model, n_images: int) -> None:
+def warn_of_little_room(folder: Path, state: Mapping[str, Tensor], n_images: int, embedding_dim: int) -> None:
     """Say it at the start, and not in the night, if the disk cannot take what the run will write."""
-    # A checkpoint is the networks and, at most, twice as much of momenta. At times there is one more than are kept,
-    # beside the one in which clustering began and the finished model.
-    networks = sum(tensor.nbytes for tensor in model.state_dict().values())
-    image = 4 * model.prototypes.shape[1] + 200  # its embedding, and its row in assignments.csv
-    needed = 2 * networks * (KEPT + 3) + n_images * image + PAGE
-    there = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    # To the state at the start come the optimiser's momenta, at most two for each trained number. At times there is one
+    # checkpoint more than are kept, beside the one in which clustering began and the finished model.
+    trained = ("model.online.", "model.predictor.", "model.prototypes")
+    momenta = 2 * sum(tensor.nbytes for name, tensor in state.items() if name.startswith(trained))
+    checkpoint = sum(tensor.nbytes for tensor in state.values()) + momenta
+    image = 4 * embedding_dim + 200  # its embedding, and its row in assignments.csv
+    needed = checkpoint * (KEPT + 3) + n_images * image + PAGE
+    # A run that goes on has written some of it already.
+    own = [folder / name for name in FILES]
+    own += [path for name in (MODEL, CHECKPOINTS, FEATURES) for path in (folder / name).rglob("*")]
+    there = sum(path.stat().st_size for path in own if path.is_file())
     free = shutil.disk_usage(folder).free
     if free + there < needed:
         log.warning(
@@ -167,6 +172,14 @@ def change_summary(folder: Path, **changes: Any) -> None:
     """Replace some of the values in a finished run's summary.json."""
     path = folder / "summary.json"
     write_text(path, json.dumps(json.loads(path.read_text()) | changes, indent=2) + "\n")
+
+
+def kept_trouble(folder: Path) -> str:
+    """What its page says is bad about the run, as summary.json has it; empty for a model folder, or without a page."""
+    try:
+        return str(json.loads((folder / "summary.json").read_text())["trouble"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def run_facts(folder: Path) -> dict[str, Any]:

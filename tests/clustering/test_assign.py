@@ -18,6 +18,7 @@ from concurl.clustering.assign import (
     unfinished,
 )
 from concurl.clustering.evaluate import partitions
+from concurl.config import Config
 from concurl.network.embed import embed
 from concurl.network.model import Model
 from concurl.network.trained import TrainedModel
@@ -291,3 +292,17 @@ def test_types_are_those_promised(finished):
         value = getattr(whole, field.name)
         if isinstance(value, np.ndarray):
             assert value.dtype == (np.int64 if "labels" in field.name else np.float32), field.name
+
+
+def test_a_tie_between_equal_prototypes_is_decided_alike_for_one_image_and_for_many() -> None:
+    """Prototypes are equal where there are fewer different images than clusters."""
+    sizes = {"projector_hidden": 8, "cluster_hidden": 8, "n_transforms": 2}
+    config = Config(n_clusters=10, encoder="tiny", stem="small", image_size=8, preset="none", **sizes)
+    model, draw = Model(config), torch.Generator().manual_seed(0)
+    C = normalize(torch.randn(5, 256, generator=draw), dim=1).repeat(2, 1)
+    model.prototypes.data.copy_(C)
+    noise = 0.1 * torch.randn(300, 256, generator=draw)
+    x = normalize(C[torch.randint(0, 10, (300,), generator=draw)] + noise, dim=1)
+    trained = balanced(unfinished(config, model, draw_transforms("projection", 2, 256, 64, 0), None), x)
+    alone = [assign_embeddings(trained, row[None]).labels[0] for row in x]
+    np.testing.assert_array_equal(assign_embeddings(trained, x).labels, alone)

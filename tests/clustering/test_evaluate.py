@@ -181,9 +181,9 @@ def test_byol_alone_is_scored_by_the_clusters_that_it_gives():
 
 
 def test_table_shows_every_partition():
-    text = table({"codes": {"acc": 0.1234, "nmi": 0.5, "ari": 0.25}}, [("pixels", {"acc": 1, "nmi": 0, "ari": -0.5})])
+    text = table({"codes": {"acc": 0.1234, "nmi": 0.5, "ari": 0.25}, "pixels": {"acc": 1, "nmi": 0, "ari": -0.5}})
     rows = [line.split() for line in text.splitlines()]
-    assert rows == [["ACC", "NMI", "ARI"], ["pixels", "1.000", "0.000", "-0.500"], ["codes", "0.123", "0.500", "0.250"]]
+    assert rows == [["ACC", "NMI", "ARI"], ["codes", "0.123", "0.500", "0.250"], ["pixels", "1.000", "0.000", "-0.500"]]
     assert len({len(line) for line in text.splitlines()}) == 1  # a minus sign does not shift its column
 
 

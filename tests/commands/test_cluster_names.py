@@ -53,8 +53,11 @@ def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.Captur
     assert ": line " in line
     Path("run/names.json").write_text('{"0": "red", "1": "blue", "0": "green"}')
     assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 0 has two names; keep one of them\n"
-    Path("run/names.json").write_text('["red", "blue"]')
-    assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
+    Path("run/names.json").write_text('{"1": "red", "01": "green"}')
+    assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 1 has two names; keep one of them\n"
+    for wrong in ('["red", "blue"]', '{"0": ["red"]}', '{"0": {"red": 1}}', '{"0": true}', '{"red": "0"}'):
+        Path("run/names.json").write_text(wrong)
+        assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
 
 
 def test_half_of_an_emoji_costs_that_sign_alone(photos: Path) -> None:

@@ -183,6 +183,30 @@ def test_large_photos_on_a_cpu_keep_their_labels_and_their_resume(tmp_path: Path
     assert Path("run/assignments.csv").read_bytes() == first
 
 
+def test_ctrl_c_while_labelling_says_how_to_go_on(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("concurl.run.embeddings", interrupted)
+        assert fit(photos) == 130
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "go on with: " in line]
+    assert main([*shlex.split(line.partition("go on with: concurl ")[2]), "--no-report"]) == 0  # pasted
+    assert len(rows("run/assignments.csv")) == 24
+
+
+def test_names_that_cannot_be_read_are_told_before_the_training(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("run").mkdir()
+    Path("run/names.json").write_text('{"0": "a",}')
+    assert fit(photos) == 2
+    assert "run/names.json: an object like" in capsys.readouterr().err
+    assert not Path("run/metrics.jsonl").exists()
+
+
 def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

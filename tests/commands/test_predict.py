@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_predict_has_a_row_for_each_given_file(photos: Path, capsys: pytest.Capt
         "notes.md": "",
     }
     assert [row["status"] for row in found[25:]] == ["truncated", "not an image"]
+
+
+def test_labels_by_a_run_that_is_not_healthy_come_with_a_warning(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    for trouble in (["clustering did not start"], []):
+        summary = json.loads(Path("run/summary.json").read_text())
+        assert "trouble" in summary  # as the page found it
+        Path("run/summary.json").write_text(json.dumps(summary | {"trouble": ", ".join(trouble)}))
+        capsys.readouterr()
+        assert main(["predict", "run", str(photos), "-o", "new.csv", "--quiet"]) == 0
+        warned = "do not rely on these labels yet (clustering did not start)" in capsys.readouterr().err
+        assert warned == bool(trouble)
 
 
 def test_one_image_is_no_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,9 @@ from small_run import fit, refused, rows
 
 from concurl.cli import main
 from concurl.commands.images import change_of_images
+from concurl.config import Config
+from concurl.data.imageset import ImageSet
+from concurl.data.opened import open_source
 from trees import tree_hash
 
 
@@ -101,6 +104,33 @@ def test_a_page_of_names_that_look_alike_has_each_ones_picture(photos: Path) -> 
     assert len(set(alike)) == 2
 
 
+def test_a_copy_with_an_earlier_name_does_not_take_a_pictures_place(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    before = pictures("run/report.html")
+    (photos / "000.png").write_bytes((photos / "inner" / "01.png").read_bytes())
+    capsys.readouterr()
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "changed" not in capsys.readouterr().err
+    assert pictures("run/report.html") == before
+
+
+def test_pictures_that_were_exchanged_are_told(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    one, other = photos / "00.png", photos / "02.png"
+    exchanged = one.read_bytes(), other.read_bytes()
+    other.write_bytes(exchanged[0])
+    one.write_bytes(exchanged[1])
+    capsys.readouterr()
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "have changed since run: other content under the same names" in capsys.readouterr().err
+    Path("labels.csv").write_text("path,label\n./00.png,a\n04.png,a\ninner/01.png,b\n")
+    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
+    assert "other content under the same names" in capsys.readouterr().err
+
+
 def test_a_page_of_a_sample_that_cannot_be_drawn_again(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another number of files gives another sample: most of the run's pictures are there, but not among those."""
     assert fit(photos, "--limit", "16") == 0
@@ -113,9 +143,11 @@ def test_a_page_of_a_sample_that_cannot_be_drawn_again(photos: Path, capsys: pyt
 def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "00.png").rename(photos / os.fsdecode(b"\xff.png"))
     assert fit(photos) == 0
-    names = [row["path"] for row in rows("run/assignments.csv")]
-    assert change_of_images(Path("run"), names) == ""
-    assert change_of_images(Path("run"), names[::-1]) == "another order"
+    config = Config.from_json(Path("run/config.json"))
+    images = open_source(str(photos), image_size=16).images
+    turned = ImageSet(images.images[::-1], list(images.names)[::-1])
+    assert change_of_images(Path("run"), config, images) == ""
+    assert change_of_images(Path("run"), config, turned) == "another order"
     for path in list(photos.rglob("*.png"))[1:]:
         path.rename(path.with_name(f"new {path.name}"))
     assert "not the images of run: 2" in refused(capsys, "report", "run", "--quiet")

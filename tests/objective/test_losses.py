@@ -60,3 +60,10 @@ def test_each_view_predicts_the_codes_of_the_other():
     q1, q2 = (torch.nn.functional.one_hot(code, 3).float() for code in (code1, code2))
     want = -sum(log_p1[i, code2[i]] + log_p2[i, code1[i]] for i in range(4)) / 8
     torch.testing.assert_close(swapped_loss(log_p1, log_p2, q1, q2), want)
+
+
+def test_codes_get_no_gradient() -> None:
+    leaves = [torch.rand(4, 3, requires_grad=True) for _ in range(4)]
+    gradients = torch.autograd.grad(swapped_loss(*leaves), leaves, allow_unused=True)
+    assert all(gradient.abs().sum() > 0 for gradient in gradients[:2])
+    assert gradients[2:] == (None, None)

@@ -268,3 +268,15 @@ def test_streaming_reads_no_more_often_than_it_must():
 def test_streaming_without_scores_is_refused():
     with pytest.raises(ValueError, match="no scores"):
         streaming_scalings(list, 0.05)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.001, 0.0001])
+@pytest.mark.parametrize("balance", [1.0, 0.5])
+def test_where_sinkhorns_first_step_is_the_whole_way_it_is_taken(epsilon: float, balance: float) -> None:
+    """Equal images: shortened steps would take hundreds of passes to what one of Sinkhorn's own reaches."""
+    scores = torch.tensor([[1.0, 0.3, -0.5]], dtype=torch.float64).repeat(40, 1)
+    passes: list[int] = []
+    u = streaming_scalings(lambda: passes.append(1) or [scores], epsilon, balance=balance)
+    want = -balance * scores[0] / epsilon
+    torch.testing.assert_close(u, want - want.mean(), rtol=1e-9, atol=1e-9)
+    assert len(passes) <= 3

@@ -118,6 +118,8 @@ def test_a_line_of_the_log_that_a_kill_cut_off_costs_no_other_epoch(
         '{"l1": 1}',
         '{"epoch": 1, "l1": "?"}',
         '{"epoch": 1, "cluster_sizes": ["?"]}',
+        '{"epoch": 1, "loss": [1, 2]}',
+        '{"epoch": 1, "loss": 1' + "0" * 400 + "}",
     ],
 )
 def test_a_damaged_line_of_the_log_is_told_and_costs_no_other_epoch(

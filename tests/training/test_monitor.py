@@ -60,6 +60,7 @@ def test_directions_are_counted_as_one_would() -> None:
     )  # wherever they lie; more columns than rows
     assert effective_dimensions(plane) == pytest.approx(2)
     assert effective_dimensions(torch.ones(7, 3)) == 0
+    assert effective_dimensions(torch.nn.functional.normalize(torch.rand(1, 64)).repeat(50, 1)) < 1e-6
 
 
 def test_clusters_are_counted_without_balance_and_members_are_compared(config):

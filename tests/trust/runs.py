@@ -153,11 +153,11 @@ def _session(leader: int) -> list[int]:
 
 
 def results(run: Path) -> dict[str, Any]:
-    """All that a finished run leaves, except for what the clock writes."""
+    """All that a finished run leaves, except for what the clock writes, and the page."""
     found: dict[str, Any] = {name: (run / name).read_bytes() for name in RESULTS[:-1]}
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found["metrics.jsonl"] = [{k: v for k, v in r.items() if k not in ("minutes", "images_per_second")} for r in rows]
-    found["summary.json"] = json.loads((run / "summary.json").read_text()) | {"minutes": 0}
+    found["summary.json"] = json.loads((run / "summary.json").read_text()) | {"minutes": 0, "trouble": ""}
     return found
 
 

@@ -36,7 +36,7 @@ SYMPTOMS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", SYMPTOMS)
-def test_each_symptom_is_told_once(name: str) -> None:
+def test_each_symptom_is_told_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     changes, seen, remedy = SYMPTOMS[name]
     health = Health(Config(n_clusters=4))
     for _ in range(PATIENCE - 1):
@@ -44,14 +44,19 @@ def test_each_symptom_is_told_once(name: str) -> None:
     assert health.warnings == []
     for _ in range(3 * PATIENCE):
         health.look(SOUND | changes)
-    for _ in range(2):  # gone, and back
-        health.look(SOUND)
-        for _ in range(PATIENCE):
-            health.look(SOUND | changes)
     (warning,) = health.warnings
     assert seen in warning
     assert remedy in warning
     assert "Usually" in warning
+    for _ in range(2):  # gone, and back
+        health.look(SOUND)
+        assert health.warnings == []
+        for _ in range(PATIENCE):
+            health.look(SOUND | changes)
+    assert health.warnings == (
+        [] if name == "unison" else [warning]
+    )  # members that have differed did so from the start
+    assert caplog.messages == [warning]
 
 
 @pytest.mark.parametrize(
@@ -292,3 +297,22 @@ def test_strict_holds_in_a_run_too_short_for_patience_and_when_it_is_resumed(
     warnings = finite_result(24, 3)["warnings"]
     assert any("hardly differ" in warning for warning in warnings)
     assert any("of 3 clusters" in warning for warning in warnings)
+
+
+def test_kinds_that_are_easy_to_tell_apart_bring_no_warning() -> None:
+    """Found at once by k-means, all members agree from the first look on, and the loss is next to nothing."""
+    health = Health(Config(n_clusters=4, epochs=100))
+    for epoch in range(100):
+        health.look({"epoch": epoch, "l2": 0.01, "l3": 0.01, "diversity_mean": 1.0, "cluster_sizes": [10] * 4})
+    assert health.warnings == []
+
+
+def test_a_symptom_that_has_gone_is_not_what_the_run_ends_with(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(Config(n_clusters=4, epochs=100))
+    for epoch in range(50):
+        health.look({"epoch": epoch, "feature_std": 0.5, "feature_dimensions": 1.1})
+    assert len(health.warnings) == 1  # and told, once
+    for epoch in range(50, 100):
+        health.look({"epoch": epoch, "feature_std": 0.5, "feature_dimensions": 2.5})
+    assert health.warnings == []
+    assert len(caplog.messages) == 1

@@ -15,6 +15,7 @@ import pytest
 import torch
 from runs import FIT, half_files
 
+from concurl import runfolder
 from concurl.cli import main
 from concurl.training.step import Step
 
@@ -112,6 +113,27 @@ def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) 
         main(FIT)
 
 
+def test_the_room_is_that_of_five_checkpoints_less_what_the_run_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights, rest = torch.zeros(1_000_000), torch.zeros(9_000_000)
+    state = {"model.online.x": weights, "model.target.x": weights, "queue.entries": rest}
+    checkpoint = 4 * weights.nbytes + rest.nbytes  # with two momenta for each weight
+    for free, file, there, told in (
+        (5 * checkpoint, "mine.bin", 0, True),  # no room for the page
+        (5 * checkpoint + runfolder.PAGE + 10**6, "mine.bin", 0, False),
+        (3 * checkpoint, "mine.bin", 4 * checkpoint, True),  # a file of the user's makes no room
+        (3 * checkpoint, "checkpoints/step-1/state.safetensors", 4 * checkpoint, False),
+    ):
+        caplog.clear()
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        with open(tmp_path / file, "wb") as written:
+            written.truncate(there)
+        runfolder.warn_of_little_room(tmp_path, state, 100, 8)
+        assert bool(caplog.records) is told, (free, file)
+
+
 @pytest.mark.parametrize("free", [0, 10**9])
 def test_a_disk_too_small_for_the_run_is_told_at_its_start(
     free: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -162,10 +184,12 @@ def test_a_disk_that_fills_while_folders_are_written(
             raise OSError(errno.ENOSPC, "No space left on device")
         copied.append(plain(source, target))
 
-    monkeypatch.setattr(shutil, "copyfile", copy)
-    assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 74
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", copy)
+        assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 74
     assert "bytes" in capsys.readouterr().err
-    assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 3
+    assert list(Path("out").rglob("*")) == []  # or the same command would be refused once there is room
+    assert main(["export", "run", "--folders", "copy", "-o", "out"]) == 0
 
 
 @pytest.mark.slow

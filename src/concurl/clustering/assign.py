@@ -143,7 +143,8 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     most = NUMBERS_GPU if device.type == "cuda" else NUMBERS_CPU
     for part in torch.split(x, max(1, most // numbers)):
         part = part.to(device)
-        scores = part.double() @ C.double().t()  # (n, K); float64, so that no tie depends on the batch's shape
+        # (n, K); rounded, as the last bits of a product depend on the batch's shape, and would decide between equal centres
+        scores = (part.double() @ C.double().t()).round(decimals=10)
         q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
         labels = q.argmax(1)
         members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)

@@ -101,7 +101,7 @@ def _labels_in(path: Path) -> dict[str, str]:
     """path -> label, as the csv says, with paths in Unicode's composed form."""
     given: dict[str, str] = {}
     for row in _labelled_rows(path):
-        name = unicodedata.normalize("NFC", row["path"] or "")
+        name = unicodedata.normalize("NFC", (row["path"] or "").removeprefix("./"))
         label = (row["label"] or "").strip()  # a space that nobody sees would make a class of its own
         if label and given.setdefault(name, label) != label:
             both = f"{given[name]!r} and {label!r}"

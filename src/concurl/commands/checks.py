@@ -74,10 +74,11 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
 
 
 def _check_outside(output: Path, source: str | Path | None) -> None:
-    if source is not None and os.path.isdir(source) and output.resolve().is_relative_to(Path(source).resolve()):
-        raise UserError(
-            f"-o {output}: nothing is written into {source}, the images' own folder; choose one outside of it"
-        )
+    from concurl.data.pattern import fixed_folder, is_pattern
+
+    own = fixed_folder(str(source)) if source is not None and is_pattern(str(source)) else source
+    if own is not None and os.path.isdir(own) and output.resolve().is_relative_to(Path(own).resolve()):
+        raise UserError(f"-o {output}: nothing is written into {own}, the images' own folder; choose one outside of it")
 
 
 def _check_writable(output: Path) -> None:

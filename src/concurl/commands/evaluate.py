@@ -74,7 +74,7 @@ def _open(given: argparse.Namespace, config: Config) -> tuple[Opened, NDArray[np
             f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
             f"of the images are enough)"
         )
-    if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, opened.images.names)):
+    if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, config, opened.images)):
         log.warning(
             "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
+from concurl.clusternames import names_of
 from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
 from concurl.commands.images import absolute, add_moved, moved_to, open_again, write_report
 from concurl.config import FEW, LATE
@@ -198,13 +199,13 @@ def _run(
     opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
     seen, _ = run.training_part(opened.images, config, about.get("train_images"))
+    about.setdefault("chosen", chosen)
+    about |= {"root": opened.images.root, "images": fingerprint(seen)}
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
-    if origin is not None and fingerprint(seen) != hashed:
+    if origin is not None and about["images"] != hashed:
         raise UserError(
             f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
         )
-    about.setdefault("chosen", chosen)
-    about["root"] = opened.images.root
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
             runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
@@ -241,16 +242,21 @@ def _train(
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl import run
 
-    result = run.fit_in(
-        world,
-        opened.images,
-        config,
-        folder=given.output,
-        labels=opened.labels,
-        train_images=about.get("train_images"),
-        resume=resume,
-        strict=given.strict,
-    )
+    names_of(given.output)  # if nobody can read them, this is said now, and not when the labels are to be written
+    try:
+        result = run.fit_in(
+            world,
+            opened.images,
+            config,
+            folder=given.output,
+            labels=opened.labels,
+            train_images=about.get("train_images"),
+            resume=resume,
+            strict=given.strict,
+        )
+    except KeyboardInterrupt:  # before the first step, or after the last: between them the trainer stops itself
+        log.warning("what is trained is saved; go on with: %s", call("fit", "--resume", "-o", given.output))
+        raise
     if result is not None:
         _finish(given.output, opened, result, not given.no_report)
 
@@ -288,7 +294,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
             print(over)
     config, found = result.trained.config, result.assignment
     sizes = sorted(int((found.labels == k).sum()) for k in range(config.n_clusters))
-    shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]} to {sizes[-1]}"
+    shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]:,} to {sizes[-1]:,}"
     where = folder / "report.html" if report else folder
     unsure = int((found.agreement < UNSURE).sum())
     print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}; {unsure:,} unsure: {where}")

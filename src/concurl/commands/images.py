@@ -17,8 +17,7 @@ from concurl.progress import stages
 
 if TYPE_CHECKING:
     from concurl.config import Config
-    from concurl.data.imageset import Opened
-
+    from concurl.data.imageset import ImageSet, Opened
 
 log = logging.getLogger("concurl")
 
@@ -82,17 +81,37 @@ def _paths_start(about: dict[str, Any]) -> str:
     return folder if os.path.isdir(folder) else os.curdir
 
 
-def change_of_images(folder: Path, names: Sequence[str]) -> str:
-    """How these images differ from those that the run has labelled; empty if they do not."""
+def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
+    """How these images differ from those that the run has trained on and labelled; empty if they do not."""
+    from concurl.data.fingerprint import fingerprint
     from concurl.report.facts import labelled_paths, shown
+    from concurl.run import training_part
+    from concurl.runfolder import run_facts
 
-    labelled, found = list(labelled_paths(folder)), list(names)
-    changes = {"gone": set(labelled) - set(found), "new": set(found) - set(labelled)}
-    told = [f"{len(paths):,} {what}, such as {shown(min(paths))}" for what, paths in changes.items() if paths]
-    return " and ".join(told) or ("" if labelled == found else "another order")
+    labelled = labelled_paths(folder)
+    rows = _rows_of(labelled, images)
+    known = set(rows)
+    gone = [path for path, row in zip(labelled, rows, strict=True) if row < 0]
+    new = [name for row, name in enumerate(images.names) if row not in known]
+    changes = {"gone": gone, "new": new}
+    if told := [f"{len(paths):,} {what}, such as {shown(min(paths))}" for what, paths in changes.items() if paths]:
+        return " and ".join(told)
+    if rows != list(range(len(images))):
+        return "another order"
+    about = run_facts(folder)
+    seen, _ = training_part(images, config, about.get("train_images"))
+    return "" if about.get("images") in (None, fingerprint(seen)) else "other content under the same names"
 
 
-def in_order_of(folder: Path, opened: Opened) -> Opened:
+def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
+    """The row of each path's image, or -1. A copy whose name comes earlier may stand for the file that the run had."""
+    given = images.given
+    names, rows = (images.names, range(len(images))) if given is None else (given.names, given.index.tolist())
+    place = dict(zip(names, rows, strict=True))
+    return [place.get(path, -1) for path in paths]
+
+
+def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     """The images that the run has labelled, in its order, so that none is shown under another's label.
 
     Folders live on: a picture that is gone is grey on the page, one that is new is not on it, and both are told.
@@ -103,13 +122,12 @@ def in_order_of(folder: Path, opened: Opened) -> Opened:
     from concurl.report.facts import labelled_paths
 
     labelled = labelled_paths(folder)
-    place = {name: row for row, name in enumerate(opened.images.names)}
-    rows = np.array([place.get(path, -1) for path in labelled])
-    gone, change = int((rows < 0).sum()), change_of_images(folder, opened.images.names)
-    if 2 * gone > len(rows):
+    rows = np.array(_rows_of(labelled, opened.images))
+    change = change_of_images(folder, config, opened.images)
+    if 2 * int((rows < 0).sum()) > len(rows):
         raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")
-    if gone or len(place) > len(rows):
-        log.warning("the images have changed since %s: %s; the page has those of the run", folder, change)
+    if change not in ("", "another order"):
+        log.warning("the images have changed since %s: %s; the page has the run's labels", folder, change)
     labels = None if opened.labels is None else np.where(rows < 0, -1, opened.labels[rows])
     images = replace(opened.images, images=pick_known(opened.images.images, rows), names=labelled)
     return replace(opened, images=images, labels=labels)

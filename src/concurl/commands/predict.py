@@ -30,7 +30,10 @@ def main(argv: list[str]) -> int:
     given, part = _given(argv)
     from concurl.assignments import BLOCK, write_predictions
     from concurl.run import model_of
+    from concurl.runfolder import kept_trouble
 
+    if trouble := kept_trouble(given.run):
+        log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
     trained = model_of(given.run, given.device)
     images = _open(given, trained)
     names = names_of(given.run)

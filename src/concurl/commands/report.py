@@ -46,12 +46,12 @@ def main(argv: list[str]) -> int:
                 f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
             )
     opened = open_again(about, config)
-    if about["limit"] is not None and change_of_images(given.run, opened.images.names):
+    if about["limit"] is not None and change_of_images(given.run, config, opened.images):
         raise UserError(
             f"{given.run} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
             "that the same sample cannot be drawn; bring those back, or give their place with --source"
         )
-    opened = in_order_of(given.run, opened)
+    opened = in_order_of(given.run, config, opened)
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 

@@ -113,6 +113,7 @@ def _bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
         remedy = "take real numbers"
         if images.dtype.kind in "iu":
             remedy = _DIVIDE if images.max() > 255 else "try X.astype(np.uint8)"
+            remedy = "shift and scale its negative numbers first" if images.min() < 0 else remedy
         raise UserError(f"an array of {images.dtype}: uint8, or floats in [0, 1], are needed; {remedy}")
     result = np.empty(images.shape, np.uint8)
     step = max(1, _BLOCK // images[0].size)

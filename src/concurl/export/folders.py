@@ -48,15 +48,23 @@ def export_folders(
     top = _top(root, [file for _, file in found])
     folders = {cluster: _folder(int(cluster), named) for cluster in {row["cluster"] for row, _ in found}}
     counts: Counter[str] = Counter()
-    for row, file in found:
-        folder = UNSURE_FOLDER if row["status"] == "unsure" else folders[row["cluster"]]
-        # with its folders, as two of them may hold files of the same name
-        _put(file, output / folder / os.path.relpath(file, top), output, how)
-        counts[folder] += 1
+    made: list[Path] = []
+    try:
+        for row, file in found:
+            folder = UNSURE_FOLDER if row["status"] == "unsure" else folders[row["cluster"]]
+            # with its folders, as two of them may hold files of the same name
+            made.append(output / folder / os.path.relpath(file, top))
+            _put(file, made[-1], how)
+            counts[folder] += 1
+    except BaseException:  # a full disk, or Ctrl-C: the next try wants an empty folder
+        for target in made:
+            target.unlink(missing_ok=True)
+            _remove_empty(target.parent, output)
+        raise
     return dict(counts)
 
 
-def _put(file: Path, target: Path, output: Path, how: str) -> None:
+def _put(file: Path, target: Path, how: str) -> None:
     ways: dict[str, Callable[[Path, Path], object]]
     ways = {"symlink": os.symlink, "hardlink": os.link, "copy": shutil.copyfile}
     try:
@@ -64,9 +72,7 @@ def _put(file: Path, target: Path, output: Path, how: str) -> None:
         ways[how](file.resolve(), target)
     except OSError as error:
         if error.errno in FULL:
-            target.unlink(missing_ok=True)  # half a picture
             raise disk_full(target, file.stat().st_size) from error
-        _remove_empty(target.parent, output)  # so that the next try finds an empty folder
         other = "another folder with -o" if how == "copy" else "--folders copy"
         raise UserError(f"{target}: {how} failed ({error.strerror}); try {other}") from None
 

@@ -100,9 +100,9 @@ def _newton_step(move: Tensor, overlap: Tensor, balance: float) -> Tensor:
 
     d(log share_k) / d(u_l) = 1[k = l] - overlap_kl / share_k. For hard codes this is the difference of nearly equal numbers,
     so share_k is computed as the sum of the overlaps: both then have the same rounding errors. A share too small for a float
-    has a row of zero overlaps, and its cluster takes Sinkhorn's own move. A step of width w is shortened to ln(1 + w), the
-    width with the largest guaranteed gain for sums of softmax functions (F. Bach, Self-concordant analysis for logistic
-    regression, 2010); a whole step overshoots.
+    has a row of zero overlaps, and its cluster takes Sinkhorn's own move. A whole step overshoots. So one of width w is
+    shortened to ln(1 + w), as for other sums of softmax functions (F. Bach, Self-concordant analysis for logistic regression,
+    2010), unless Sinkhorn's own move, which is never too wide, goes further: far from balance it does.
     """
     one = torch.eye(len(move), dtype=move.dtype)
     shares = overlap.sum(1, keepdim=True).clamp_min(torch.finfo(move.dtype).tiny)
@@ -110,7 +110,8 @@ def _newton_step(move: Tensor, overlap: Tensor, balance: float) -> Tensor:
     fixed = 1 / len(move) + 1e-15 * one  # keeps u centred, and the system solvable where u has no effect on hard codes
     step = _centred(torch.linalg.solve(one - follows + fixed, move))
     width = float(step.max() - step.min())
-    return step * (math.log1p(width) / width)
+    shortened = math.log1p(width)
+    return move if float(move.max() - move.min()) > shortened else step * (shortened / width)
 
 
 def _centred(x: Tensor) -> Tensor:

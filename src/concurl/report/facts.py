@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.clusternames import names_of
-from concurl.errors import UserError
+from concurl.errors import UserError, call
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
@@ -108,7 +108,8 @@ def mean_known(values: NDArray[np.float64]) -> float:
 def _assignments(folder: Path) -> list[dict[str, str]]:
     rows = _table(folder / "assignments.csv")
     if rows is None:
-        raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with concurl fit")
+        remedy = call("fit", "--resume", "-o", folder)
+        raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with {remedy}")
     if not rows:
         raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
     return rows
@@ -180,6 +181,6 @@ def _number(value: object) -> float:
     """A finite number or NaN, so that an odd cell spoils nothing else."""
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
     return number if math.isfinite(number) else math.nan

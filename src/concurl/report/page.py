@@ -32,6 +32,7 @@ from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
+from concurl.runfolder import change_summary
 
 log = logging.getLogger("concurl")
 
@@ -91,6 +92,8 @@ def write_report(
     target = Path(output) if output is not None else Path(folder) / "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, html.encode())
+    if output is None and (target.parent / "summary.json").exists():
+        change_summary(target.parent, trouble=judged.trouble)  # for predict, which need not judge the run each night
     if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
         told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
         log.warning(told, judged.trouble)

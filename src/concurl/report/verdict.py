@@ -67,10 +67,11 @@ class Verdict:
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
+    warnings = facts.summary.get("warnings")
     looks = (_enough, _losses, _agreement, _doubtful, _balance, _members, _spread, _progress, _files)
     checks = tuple(check for look in looks if (check := look(facts))) + tuple(
         Check("watch", "A warning during the run", _sentence(shown(text)))
-        for text in facts.summary.get("warnings") or ()
+        for text in (warnings if isinstance(warnings, list) else ())
     )
     checks = tuple(sorted(checks, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}

@@ -43,7 +43,7 @@ class _OrPlain:
             return plain()
         try:
             result = fused()
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, UserError):  # the second: of a user's own views
             raise
         except Exception as error:  # compilers fail in many classes, forward and backward
             if self.decided(form):

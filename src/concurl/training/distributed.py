@@ -84,7 +84,7 @@ class World:
     def local(self, batch_size: int) -> int:
         """Images per rank and step: equally many, or the mean of the ranks' gradients would not be the batch's."""
         if batch_size % self.size:
-            near = max(self.size, round(batch_size / self.size) * self.size)
+            near = max(self.size, batch_size // self.size * self.size)  # not more: it may be all the images there are
             raise UserError(
                 f"batch_size={batch_size} cannot be split over {self.size} processes; use --batch-size {near}"
             )

@@ -28,11 +28,15 @@ class Health:
 
     def __init__(self, config: Config, *, strict: bool = False) -> None:
         self.config, self.strict = config, strict
-        self.warnings: list[str] = []
         self._seen: dict[str, int] = {}  # symptom -> how many looks in a row
-        self._told: set[str] = set()
+        self._told: dict[str, str] = {}  # symptom -> the warning
         self._members_differed = False
         self._cluster_losses: list[float] = []
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was told, except for symptoms that have gone since."""
+        return [message for name, message in self._told.items() if self._seen[name]]
 
     @property
     def complaint(self) -> str | None:
@@ -56,7 +60,7 @@ class Health:
         if (std := row.get("feature_std")) is not None:
             self._look_at_features(std, row.get("feature_dimensions"), patience)
         if (nmi := row.get("diversity_mean")) is not None:
-            self._look_at_members(nmi, patience)
+            self._look_at_members(nmi, loss, patience)
 
     def _look_at_loss(self, loss: float, patience: int) -> None:
         self._cluster_losses.append(loss)
@@ -122,8 +126,10 @@ class Health:
             "--learning-rate, another --preset, or more --epochs",
         )
 
-    def _look_at_members(self, nmi: float, patience: int) -> None:
-        self._members_differed |= nmi < 0.999
+    def _look_at_members(self, nmi: float, loss: float | None, patience: int) -> None:
+        # Where kinds are easy to tell apart, members agree at once because there is nothing left to find.
+        found = loss is not None and loss < LOOSE * math.log(self.config.n_clusters)
+        self._members_differed |= nmi < 0.999 or found
         self._watch(
             "discord",
             patience,
@@ -145,6 +151,5 @@ class Health:
         """Warn, once in a run, when the symptom has been seen in `patience` looks in a row."""
         self._seen[name] = self._seen.get(name, 0) + 1 if seen else 0
         if self._seen[name] >= patience and name not in self._told:
-            self._told.add(name)
-            self.warnings.append(message)
+            self._told[name] = message
             log.warning("%s", message)

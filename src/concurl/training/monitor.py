@@ -69,7 +69,8 @@ def effective_dimensions(x: Tensor) -> float:
     The participation ratio: r equal variances give r, and so K equal clusters, far from each other, give K - 1. A network may
     spread its features well and yet in a plane, where ten clusters have no room. Rows that are all alike give 0.
     """
-    x = (x - x.mean(dim=0)).double()
+    x = x.double()
+    x = x - x.mean(dim=0)
     products = x @ x.t() if len(x) < x.shape[1] else x.t() @ x  # both have the same variances
     return float(products.trace() ** 2 / products.square().sum().clamp_min(1e-30))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,7 @@ class MetricsFile:
 
     def rewind(self, epoch: int) -> None:
         """Forget the rows of `epoch` and later: a resumed run writes them again."""
-        if self.path is None:
-            self.rows = [row for row in self.rows if row["epoch"] < epoch]
+        if self.path is None:  # then it cannot be resumed
             return
         self.rows = [row for row in read_metrics(self.path) if row["epoch"] < epoch]
         write_whole(self.path, b"".join(_line(row) for row in self.rows))
@@ -65,13 +65,18 @@ def _row(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    sound = isinstance(row, dict) and isinstance(row.get("epoch"), int) and all(map(_sound, row.values()))
+    sound = isinstance(row, dict) and isinstance(row.get("epoch"), int) and all(starmap(_sound, row.items()))
     return row if sound else None
 
 
-def _sound(value: object) -> bool:
-    numbers = value if isinstance(value, list) else [value]
-    return value is None or all(isinstance(number, int | float) for number in numbers)
+def _sound(name: str, value: object) -> bool:
+    if value is None or name != "cluster_sizes":
+        return value is None or _is_number(value)
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
