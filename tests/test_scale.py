@@ -179,6 +179,6 @@ def test_a_batch_that_cannot_be_split_ends_in_one_line(photos, monkeypatch, caps
     compared = []
     monkeypatch.setattr("concurl.training.distributed.World.check_same", lambda self, *what: compared.append(what))
     assert main(["fit", str(photos), "-k", "3", "-o", "run", *TINY, "--epochs", "1"]) == 2
-    assert "batch_size=8 cannot be split over 3 processes; use --batch-size 9" in capsys.readouterr().err
+    assert "batch_size=8 cannot be split over 3 processes; use --batch-size 6" in capsys.readouterr().err
     ((what, names),) = compared  # before any work: a machine may have other files
     assert (what, list(names)) == ("the images", [f"{i:02d}.png" for i in range(26)])

@@ -144,12 +144,10 @@ if ($("canvas")) {
       ink.fillStyle = dark ? "#eceef1" : "#17181a";
       ink.strokeText(text, left + 6, top);
       ink.fillText(text, left + 6, top);
-      // a name may have had to make way: the dot says whose it is
-      ink.beginPath();
-      ink.arc(left - half + 8, top - 4, 4, 0, 7);
-      ink.stroke();
+      // a name may have had to make way: its colour says whose it is, as a square, since dots are images
       ink.fillStyle = colourOf(cluster);
-      ink.fill();
+      ink.strokeRect(left - half + 4, top - 8.5, 8, 8);
+      ink.fillRect(left - half + 4, top - 8.5, 8, 8);
     }
   }
   function thickest() {
