@@ -13,7 +13,6 @@ from concurl.config import Config
 from concurl.cores import usable_cores
 from concurl.counted import counted
 from concurl.errors import RunError, UserError, said_by
-from concurl.training.heap import keep_freed_memory, return_freed_memory
 
 WORTH_COMPILING = 2_000  # steps: compiling takes up to a minute
 
@@ -28,7 +27,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, config: Config) -> Arithmetic:
-        """What `config` asks for; torch and malloc are set accordingly, for the whole process (see `torch_of_its_own`)."""
+        """What `config` asks for; torch is set accordingly, for the whole process (see `torch_of_its_own`)."""
         device = choose_device(config.device)
         half = config.precision == "bfloat16" or (
             config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -37,10 +36,8 @@ class Arithmetic:
             torch.set_float32_matmul_precision("high" if half else "highest")
             torch.backends.cudnn.allow_tf32 = half  # float32, if asked for, means all its digits
             torch.backends.cudnn.benchmark = half and not config.reproducible
-        else:
-            keep_freed_memory()
-            if "OMP_NUM_THREADS" not in os.environ:
-                torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts all of the machine's
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))  # torch counts all of the machine's
         return cls(device, torch.bfloat16 if half else None, config.compile)
 
     def worth_compiling(self, total_steps: int) -> bool:
@@ -78,7 +75,6 @@ def torch_of_its_own() -> Iterator[None]:
             cudnn.allow_tf32, cudnn.benchmark = tf32, race
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
-            return_freed_memory()
 
 
 def choose_device(name: str) -> torch.device:

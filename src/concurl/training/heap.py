@@ -8,31 +8,28 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # The names and numbers of malloc.h, and what glibc has for them by default once large pieces have been freed.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_KEEP = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
 _DEFAULTS = {_M_MMAP_MAX: 65_536, _M_MMAP_THRESHOLD: 2**25, _M_TRIM_THRESHOLD: 2**26}
 _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")  # by the user: left as they are
 
 
-def keep_freed_memory() -> None:
-    """For the whole process, until `return_freed_memory`; nothing happens where malloc is not glibc's."""
-    if (mallopt := _glibc("mallopt")) is not None:
-        mallopt(_M_MMAP_MAX, 0)  # or pieces from 32 MiB on would still go back
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def return_freed_memory() -> None:
-    """Return to the system what has been kept, and keep no more from now on than glibc does by default."""
-    mallopt, trim = _glibc("mallopt"), _glibc("malloc_trim")
-    if mallopt is not None and trim is not None:
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Within the block, for the whole process; then what was kept goes back. Nothing happens if malloc is not glibc's."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt") or any(name in os.environ for name in _CHOSEN):
+        yield
+        return
+    for number, value in _KEEP.items():
+        libc.mallopt(number, value)
+    try:
+        yield
+    finally:
         for number, value in _DEFAULTS.items():
-            mallopt(number, value)
-        trim(0)
-
-
-def _glibc(function: str) -> ctypes._NamedFuncPointer | None:
-    if any(name in os.environ for name in _CHOSEN):
-        return None
-    found: ctypes._NamedFuncPointer | None = getattr(ctypes.CDLL(None), function, None)
-    return found
+            libc.mallopt(number, value)
+        libc.malloc_trim(0)

@@ -31,6 +31,7 @@ from concurl.training.distributed import World
 from concurl.training.divergence import FiniteWatch
 from concurl.training.graph import fast_form
 from concurl.training.health import Health
+from concurl.training.heap import freed_memory_kept
 from concurl.training.interrupt import Interrupted, SignalWatch
 from concurl.training.monitor import Judge, Monitor
 from concurl.training.optimizer import make_optimizer
@@ -107,7 +108,7 @@ class Trainer:
         self.model.train()
         self._begun = self._saved = time.monotonic()
         progress = Progress("train", self.schedule.total_steps, "steps", self.step)
-        with SignalWatch() as self._signals:
+        with SignalWatch() as self._signals, freed_memory_kept():
             for epoch in range(self.step // self.steps_per_epoch, self.epochs):
                 self._train_epoch(epoch, progress)
         self._stop_if_asked(self._signals.caught)
