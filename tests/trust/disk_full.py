@@ -87,6 +87,7 @@ def main(tries: int, seed: int) -> None:
         assert code == 74, (code, said)
         found = re.search(r"no space left to write (\S+): it needs ([\d,]+) bytes", said)
         assert found is not None, said
+        assert "then go on with: concurl fit --resume -o run" in said or found[1] == "run/report.html", said
         assert half_files(Path()) == [], half_files(Path())
         csv = Path("run/assignments.csv").read_bytes()
         assert csv in (old_csv, wanted["assignments.csv"]), "half a csv"

@@ -15,7 +15,8 @@ from concurl.clusternames import names_of
 from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
 from concurl.commands.images import absolute, add_moved, moved_to, open_again, write_report
 from concurl.config import FEW, LATE
-from concurl.errors import UserError, call, no_such
+from concurl.data.aside import EX_IOERR
+from concurl.errors import RunError, UserError, call, no_such
 from concurl.options import Parser, add_config_options, given_config
 from concurl.progress import speak
 from concurl.recipes import RECIPES, recipe
@@ -243,6 +244,7 @@ def _train(
     from concurl import run
 
     names_of(given.output)  # if nobody can read them, this is said now, and not when the labels are to be written
+    go_on = call("fit", "--resume", "-o", given.output)
     try:
         result = run.fit_in(
             world,
@@ -255,8 +257,12 @@ def _train(
             strict=given.strict,
         )
     except KeyboardInterrupt:  # before the first step, or after the last: between them the trainer stops itself
-        log.warning("what is trained is saved; go on with: %s", call("fit", "--resume", "-o", given.output))
+        log.warning("what is trained is saved; go on with: %s", go_on)
         raise
+    except RunError as error:
+        if error.exit_code != EX_IOERR:
+            raise
+        raise RunError(f"{error}; then go on with: {go_on}", EX_IOERR) from error
     if result is not None:
         _finish(given.output, opened, result, not given.no_report)
 

@@ -201,7 +201,8 @@ class Trainer:
             )
         if facts["images"] != self.images_hash:
             raise UserError(
-                f"{self.folder}: the images have changed since the run began; bring them back, or start anew (--overwrite)"
+                f"{self.folder}: the images have changed since the run began; make them as they were, or start anew "
+                "(--overwrite)"
             )
         # Fresh clusters are this run's own: the checkpoint may be of a run with another K.
         self.state.load(named | self.state.clusters() if fresh else named)
