@@ -126,7 +126,7 @@ class _Frame:
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
         for tick in ticks(self.x0, self.x1, 5):
-            if tick == round(tick) and self.right(tick) > _LEFT + 72:  # the axis is named there
+            if tick == round(tick) and self.right(tick) > _LEFT + 60:  # the axis is named there
                 parts.append(
                     Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
                         min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
