@@ -164,9 +164,11 @@ def test_the_galleries_show_the_files_and_not_the_small_copies_of_them(photos: P
         Image.open(path).resize((200, 220), Image.Resampling.NEAREST).save(path)
     (photos / "00.png").write_bytes((photos / "04.png").read_bytes())  # a copy
     Image.open(photos / "02.png").resize((12, 12)).save(photos / "02.png")
+    Image.open(photos / "08.png").resize((90, 50)).save(photos / "08.png")
     assert fit(photos) == 0
     (photos / "06.png").unlink()
     assert main(["report", "run", "--quiet"]) == 0
     sides = {name: Image.open(io.BytesIO(data)).size[0] for name, data in pictures("run/report.html").items()}
     assert (sides.pop("02.png"), sides.pop("06.png")) == (16, 16)  # nothing more to show, and nothing there
+    assert sides.pop("08.png") == 50  # not blown up
     assert set(sides.values()) == {160}
