@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from PIL import Image
 
 import ablations
+import record
+import reproduce
 from concurl.config import Config
 from concurl.data.imageset import ImageSet
 
@@ -52,3 +56,24 @@ def test_an_ablation_trains_on_the_pictures_that_its_command_would_read(
     with pytest.raises(KeyboardInterrupt):
         ablations.main()
     assert sizes == [((16, 16), 16)]
+
+
+def test_a_row_is_run_again_by_its_own_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "concurl fit digits --recipe digits -k 10 --epochs 1 --no-report --quiet -o 'runs/a run'"
+    row = dict.fromkeys(record.COLUMNS, "") | {"name": "short", "minutes": 1, "command": command}
+    record.keep(tmp_path, "t", row | {f"codes_{metric}": 0.99 for metric in ("acc", "nmi", "ari")}, b"")
+    given = ["reproduce.py", "t", "--results", str(tmp_path), "--folder", str(tmp_path / "again")]
+    monkeypatch.setattr(sys, "argv", given)
+    assert reproduce.main() == 1  # no such score after one epoch
+    said = capsys.readouterr().out
+    acc = json.loads((tmp_path / "again/runs/a run/summary.json").read_text())["scores"]["codes"]["acc"]
+    assert f"{acc - 0.99:+.3f}" in said
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was finished before"))
+    monkeypatch.setattr(sys, "argv", [*given, "--within", "1"])
+    assert reproduce.main() == 0
+    monkeypatch.setattr(sys, "argv", [*given, "shrot"])
+    with pytest.raises(SystemExit):
+        reproduce.main()
+    assert "no row shrot in t; there are: short" in capsys.readouterr().err
