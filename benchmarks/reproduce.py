@@ -64,8 +64,12 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args()
     table = known(given.results, given.table)
+    if not table:
+        parser.error(
+            f"no table {given.table}; there are: {', '.join(sorted(path.stem for path in given.results.glob('*.csv')))}"
+        )
     if strangers := [name for name in given.rows if name not in table]:
-        parser.error(f"no row {strangers[0]} in {given.table}; there are: {', '.join(table) or 'none'}")
+        parser.error(f"no row {strangers[0]} in {given.table}; there are: {', '.join(table)}")
     given.folder.mkdir(parents=True, exist_ok=True)
     found = []
     for name in given.rows or table:

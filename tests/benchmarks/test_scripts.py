@@ -77,3 +77,7 @@ def test_a_row_is_run_again_by_its_own_command(
     with pytest.raises(SystemExit):
         reproduce.main()
     assert "no row shrot in t; there are: short" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "u", *given[2:]])
+    with pytest.raises(SystemExit):
+        reproduce.main()
+    assert "no table u; there are: t" in capsys.readouterr().err

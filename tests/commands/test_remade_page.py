@@ -172,3 +172,13 @@ def test_the_galleries_show_the_files_and_not_the_small_copies_of_them(photos: P
     assert (sides.pop("02.png"), sides.pop("06.png")) == (16, 16)  # nothing more to show, and nothing there
     assert sides.pop("08.png") == 50  # not blown up
     assert set(sides.values()) == {160}
+
+
+def test_a_sample_of_which_one_picture_was_replaced_is_still_that_sample(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(photos, "--limit", "16") == 0
+    used = photos / rows("run/assignments.csv")[0]["path"]
+    Image.open(used).rotate(180).save(used)
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "other content under the same names" in capsys.readouterr().err

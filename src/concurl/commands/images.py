@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("concurl")
 
+REORDERED, REPLACED = "another order", "other content under the same names"
+
 
 def add_moved(parser: Parser) -> None:
     """The option --source. Not as dest="source": the parser takes that for the images of a verb that opens new ones."""
@@ -97,10 +99,10 @@ def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
     if told := [f"{len(paths):,} {what}, such as {shown(min(paths))}" for what, paths in changes.items() if paths]:
         return " and ".join(told)
     if rows != list(range(len(images))):
-        return "another order"
+        return REORDERED
     about = run_facts(folder)
     seen, _ = training_part(images, config, about.get("train_images"))
-    return "" if about.get("images") in (None, fingerprint(seen)) else "other content under the same names"
+    return "" if about.get("images") in (None, fingerprint(seen)) else REPLACED
 
 
 def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
@@ -126,7 +128,7 @@ def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     change = change_of_images(folder, config, opened.images)
     if 2 * int((rows < 0).sum()) > len(rows):
         raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")
-    if change not in ("", "another order"):
+    if change not in ("", REORDERED):
         log.warning("the images have changed since %s: %s; the page has the run's labels", folder, change)
     labels = None if opened.labels is None else np.where(rows < 0, -1, opened.labels[rows])
     images = replace(opened.images, images=pick_known(opened.images.images, rows), names=labelled)

@@ -34,9 +34,9 @@ def main(argv: list[str]) -> int:
 
     if trouble := kept_trouble(given.run):
         log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
+    names = names_of(given.run)  # before the pictures are decoded, as it may be refused
     trained = model_of(given.run, given.device)
     images = _open(given, trained)
-    names = names_of(given.run)
     if part is None:
         left_out = write_predictions(given.output, trained, images, range(len(images)), names)
         print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")

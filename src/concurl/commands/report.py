@@ -7,7 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_run
-from concurl.commands.images import add_moved, change_of_images, in_order_of, moved_to, open_again, write_report
+from concurl.commands.images import (
+    REPLACED,
+    add_moved,
+    change_of_images,
+    in_order_of,
+    moved_to,
+    open_again,
+    write_report,
+)
 from concurl.errors import UserError, call
 from concurl.options import Parser
 from concurl.progress import speak
@@ -46,7 +54,7 @@ def main(argv: list[str]) -> int:
                 f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
             )
     opened = open_again(about, config)
-    if about["limit"] is not None and change_of_images(given.run, config, opened.images):
+    if about["limit"] is not None and change_of_images(given.run, config, opened.images) not in ("", REPLACED):
         raise UserError(
             f"{given.run} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
             "that the same sample cannot be drawn; bring those back, or give their place with --source"
