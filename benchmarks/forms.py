@@ -13,6 +13,7 @@ from concurl.config import Config
 from concurl.network.model import Embeddings
 from concurl.objective.ensemble import log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
+from concurl.training.beside import SideStream
 from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep
 from concurl.training.step import Step
@@ -77,6 +78,7 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
             views = lambda images, ids, number: (still[0], still[1])  # noqa: E731
         step = kind(config, plain.model, plain.optimizer, plain.A, plain.queue, views, plain.autocast)
         if form == "ceiling" and device.type == "cuda" and config.compile == "on":
+            step.side = SideStream()
             step = CapturedStep(CompiledStep(step))
     resident = torch.from_numpy(images).to(device)
     order = torch.randperm(len(images), device=device)

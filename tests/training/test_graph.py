@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from concurl.config import Config
 from concurl.network.encoder import BasicBlock, ResNet
 from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep, fast_form
+from concurl.training.schedule import Settings
 from concurl.training.trainer import Trainer
 from concurl.views.views import Views
 
@@ -226,6 +227,14 @@ def test_twenty_fast_steps_in_bfloat16_are_those_of_the_plain_float32_path() -> 
     assert apart(first_losses(PAPER.replace(precision="bfloat16")), plain, "bfloat16") < 0.02
 
 
+@needs_gpu
+def test_a_target_beside_the_online_branch_changes_no_bit() -> None:
+    def in_turn(trainer: Trainer) -> None:
+        trainer.take_step.step.step.side = None  # of the Step in the CompiledStep in the CapturedStep
+
+    assert torch.equal(first_losses(PAPER), first_losses(PAPER, change=in_turn))
+
+
 SMALL = PAPER.replace(encoder="tiny", image_size=16, projector_hidden=256, device="cpu")
 
 
@@ -331,3 +340,28 @@ def test_a_step_with_a_users_views_is_not_captured_nor_are_they_compiled(
     assert isinstance(take, CompiledStep if own else CapturedStep)
     compiled = take if own else take.step
     assert ("views" in [name for _, name, _ in compiled._compiled]) is not own
+    assert (compiled.step.side is None) is own
+
+
+def test_the_side_stream_is_joined_before_anything_uses_what_it_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card its target embeddings would otherwise be read before they are there."""
+    launched: list[str] = []
+
+    class Side:
+        @contextmanager
+        def beside(self) -> Iterator[None]:
+            launched.append("side begins")
+            yield
+            launched.append("side ends")
+
+        def join(self) -> None:
+            launched.append("join")
+
+    step = Trainer(TINY.replace(compile="off"), IMAGES).take_step
+    for owner, name in ((step, "target"), (step.model, "forward"), (step, "objective")):
+        plain = getattr(owner, name)
+        noted = lambda *given, name=name, plain=plain: launched.append(name) or plain(*given)  # noqa: E731
+        monkeypatch.setattr(owner, name, noted)
+    step.side = Side()
+    step.losses(step.views(torch.from_numpy(IMAGES[:8]), torch.arange(8), torch.tensor(0)), Settings(*[1.0] * 5), True)
+    assert launched == ["side begins", "target", "side ends", "forward", "join", "objective"]

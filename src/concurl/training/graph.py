@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from concurl.training.beside import SideStream
 from concurl.training.compiled import CompiledStep, CompiledViews
 from concurl.training.parallel import distribute_step
 from concurl.training.step import Step
@@ -33,7 +34,10 @@ def fast_form(step: Step, compiling: bool) -> TakeStep:
     if not compiling:
         return step
     compiled = CompiledStep(step)
-    return CapturedStep(compiled) if ours and step.A.is_cuda else compiled
+    if not (ours and step.A.is_cuda):
+        return compiled
+    step.side = SideStream()
+    return CapturedStep(compiled)
 
 
 class CapturedStep:

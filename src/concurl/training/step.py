@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import combinations
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
+from concurl.training.beside import SideStream
 from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
@@ -54,6 +56,7 @@ class Step:
         self.config, self.model, self.optimizer = config, model, optimizer
         self.A, self.queue, self.views, self.autocast = A, queue, views, autocast
         self.world = world or World()
+        self.side: SideStream | None = None  # where the target's pass runs beside the online one: see graph.py
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
         """Take step `number` with `settings`, a row of Schedule.table; returns (loss, l1, l2, l3) as one tensor.
@@ -81,9 +84,12 @@ class Step:
         x = joined(views)
         with precision(self.autocast, x.device):
             # NOTE: all views go through in one pass, so batch norm normalises them together.
-            online: Embeddings = self.model(x)
             if known is None:
-                known = Known(self.target(x), None)
+                with self.side.beside() if self.side else nullcontext():
+                    known = Known(self.target(x), None)
+            online: Embeddings = self.model(x)
+            if self.side is not None:
+                self.side.join()
         return self.objective(online, known.target or online, now, clustering, known.codes)
 
     def objective(
