@@ -12,6 +12,8 @@ import gzip
 import json
 import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,12 +36,23 @@ def row_of(run: Path, name: str, date: str, protocol: str) -> dict[str, Any]:
         json.loads((run / f"{file}.json").read_text()) for file in ("config", "run", "environment", "summary")
     )
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    data = os.path.relpath(about["source"], about["called_in"]) if os.path.isabs(about["source"]) else about["source"]
     row: dict[str, Any] = {
-        "name": name, "date": date, "data": about["source"], "protocol": protocol, "recipe": about["recipe"],
+        "name": name, "date": date, "data": data, "protocol": protocol, "recipe": about["recipe"],
         "seed": config["seed"], "epochs": config["epochs"], "minutes": summary["minutes"],
         "hardware": environment["device"], "torch": environment["torch"], "command": environment["command"],
     }  # fmt: skip
-    return row | scores_of(summary["scores"] or {}, last)
+    return row | scores_of(summary["scores"] or scores_by_folder(run), last)
+
+
+def scores_by_folder(run: Path) -> dict[str, dict[str, float]]:
+    """The scores of a run on a folder of images, where each class has a folder of its own; fit did not look at that."""
+    with tempfile.TemporaryDirectory() as place:
+        scores = Path(place) / "scores.json"
+        how = ["--labels", "folders", "-o", str(scores)]
+        subprocess.run([sys.executable, "-m", "concurl", "evaluate", str(run), *how], stdout=subprocess.DEVNULL, check=True)
+        found: dict[str, dict[str, float]] = json.loads(scores.read_text())
+        return found
 
 
 def scores_of(scores: dict[str, dict[str, float]], last: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
     python benchmarks/reproduce.py digits digits-seed0 --folder again
 
-The commands run in FOLDER, where their -o then lies. A run that is finished there is not run again, and one that was stopped
-goes on. Commands with --from need the run that they name: list its row first. The exit code is 1 if an ACC differs by more
-than --within.
+The commands run in FOLDER, where their -o then lies. A set that is a folder of images must lie there, too, with a folder for
+each class. A run that is finished there is not run again, and one that was stopped goes on. Commands with --from need the run
+that they name: list its row first. The exit code is 1 if an ACC differs by more than --within.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from record import RESULTS, known
+from record import RESULTS, known, scores_by_folder
 
 METRICS = ("acc", "nmi", "ari")
 
@@ -47,7 +47,8 @@ def compared(row: dict[str, str], run: Path) -> tuple[str, float]:
     """A line with the scores of both, and how far the ACC differ."""
     way = "codes" if row["codes_acc"] else "kmeans_v_xi"  # BYOL alone has no codes
     summary = json.loads((run / "summary.json").read_text())
-    before, now = [float(row[f"{way}_{m}"]) for m in METRICS], [summary["scores"][way][m] for m in METRICS]
+    scores = summary["scores"] or scores_by_folder(run)
+    before, now = [float(row[f"{way}_{m}"]) for m in METRICS], [scores[way][m] for m in METRICS]
     shown = [" / ".join(f"{value:.3f}" for value in values) for values in (before, now)]
     minutes = f"{float(row['minutes']):.1f} and {summary['minutes']:.1f} min"
     return f"{row['name']:28} {way:11} {shown[0]}   {shown[1]}   {now[0] - before[0]:+.3f}   {minutes}", now[

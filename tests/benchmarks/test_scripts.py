@@ -81,3 +81,23 @@ def test_a_row_is_run_again_by_its_own_command(
     with pytest.raises(SystemExit):
         reproduce.main()
     assert "no table u; there are: t" in capsys.readouterr().err
+
+
+def test_a_row_of_a_folder_is_scored_by_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        place = tmp_path / "again/set" / "ab"[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command = "concurl fit set -k 2 --epochs 1 --encoder tiny --no-report --quiet -o runs/set"
+    row = dict.fromkeys(record.COLUMNS, "") | {"name": "short", "minutes": 1, "command": command}
+    record.keep(tmp_path, "t", row | {f"codes_{metric}": 0.99 for metric in ("acc", "nmi", "ari")}, b"")
+    given = ["reproduce.py", "t", "--results", str(tmp_path), "--folder", str(tmp_path / "again")]
+    monkeypatch.setattr(sys, "argv", given)
+    assert reproduce.main() == 1  # noise has no kinds
+    found = record.row_of(tmp_path / "again/runs/set", "again", "today", "")
+    assert f"{found['codes_acc'] - 0.99:+.3f}" in capsys.readouterr().out
+    assert (found["data"], 0.5 <= found["codes_acc"] < 0.9) == ("set", True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from sklearn.metrics import adjusted_rand_score
 from small_run import fit, rows
 
 from concurl.cli import main
+from concurl.clustering.evaluate import read_labels
+from concurl.errors import UserError
 
 
 def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +43,43 @@ def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.Capture
     page = Path("run/report.html").read_text()
     assert "16 images have none and are left out" in page
     assert f"<bdi>c{some[0]['cluster']}</bdi>" in page
+
+
+def test_folders_can_be_the_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first folder below the one that holds them all, as in the sets that are published that way."""
+    for file in sorted(photos.rglob("*.png")):
+        place = photos / "train" / ("cat" if int(file.stem) % 3 else "dog") / ("a" if int(file.stem) % 2 else "b")
+        place.mkdir(parents=True, exist_ok=True)
+        file.rename(place / file.name)
+    assert fit(photos) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--labels", "folders", "-o", "scores.json"]) == 0
+    printed = capsys.readouterr().out
+    found = rows("run/assignments.csv")
+    assert {row["path"].split("/")[0] for row in found} == {"train"}
+    kinds, clusters = [row["path"].split("/")[1] for row in found], [row["cluster"] for row in found]
+    scores = json.loads(Path("scores.json").read_text())
+    assert scores["codes"]["ari"] == pytest.approx(adjusted_rand_score(kinds, clusters))
+    assert f"{scores['codes']['acc']:.3f}" in printed
+    assert "over all 24 images" in printed
+    assert main(["report", "run", "--labels", "folders", "--quiet"]) == 0
+    page = Path("run/report.html").read_text()
+    assert "<bdi>cat</bdi>" in page
+    assert "<bdi>dog</bdi>" in page
+
+
+def test_pictures_outside_of_every_folder_have_no_label() -> None:
+    names = ["a/1.png", "b/2.png", "3.png", "b/c/4.png"]
+    labels, classes = read_labels(Path("folders"), names)
+    assert (labels.tolist(), classes) == ([0, 1, -1, 1], ["a", "b"])
+
+
+@pytest.mark.parametrize("names", [["1.png", "2.png"], ["a/1.png", "a/2.png"], ["1.png", "a/2.png"]])
+def test_one_folder_tells_no_kinds_apart(names: list[str]) -> None:
+    with pytest.raises(UserError, match="lie in one folder"):
+        read_labels(Path("folders"), names)
+
+
+def test_a_file_of_that_name_is_read(photos: Path) -> None:
+    Path("folders").write_text("path,label\na/1.png,x\n2.png,y\n")
+    assert read_labels(Path("folders"), ["a/1.png", "2.png"])[1] == ["x", "y"]

@@ -7,7 +7,8 @@ import io
 import logging
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePath
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from concurl.training.monitor import Judge
 log = logging.getLogger("concurl")
 
 Scores = dict[str, dict[str, float]]
+FOLDERS = "folders"  # in place of a csv of labels: the folders that the images lie in
 
 
 def partitions(
@@ -78,11 +80,12 @@ def table(found: Scores) -> str:
 def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     """Labels for `names` from a csv with the columns path and label (-1: none), and the class names, sorted.
 
-    Some labels are enough: nobody labels 2,000 pictures by hand to learn how good the clusters are.
+    Some labels are enough: nobody labels 2,000 pictures by hand to learn how good the clusters are. If `path` is FOLDERS,
+    and no file of that name, the labels are those of `labels_by_folder`.
     """
-    given = _labels_in(path)
     # A Mac's disk and its spreadsheet may write the same umlaut in two ways.
     names = [unicodedata.normalize("NFC", name) for name in names]
+    given = labels_by_folder(names) if str(path) == FOLDERS and not path.is_file() else _labels_in(path)
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
         first, ours = next(iter(given)), next(iter(names), "")
@@ -95,6 +98,19 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     if strangers := len(given.keys() - set(names)):
         log.warning("%s: %d of its %d paths are not in the run, and are passed over", path, strangers, len(given))
     return labels, classes
+
+
+def labels_by_folder(names: Sequence[str]) -> dict[str, str]:
+    """name -> the first folder on its way down from the folder that holds all images; those that lie in none have no label."""
+    folders = {name: PurePath(name).parent.parts for name in names}
+    levels = zip(*folders.values(), strict=False)
+    shared = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
+    found = {name: parts[shared] for name, parts in folders.items() if len(parts) > shared}
+    if len(set(found.values())) < 2:
+        raise UserError(
+            f"--labels {FOLDERS}: the images lie in one folder; they can be told apart by folders where each kind has one"
+        )
+    return found
 
 
 def _labels_in(path: Path) -> dict[str, str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from concurl.commands.checks import check_run
-from concurl.commands.images import add_moved, change_of_images, moved_to, open_again
+from concurl.commands.checks import check_file, check_run
+from concurl.commands.images import add_labels, add_moved, change_of_images, moved_to, open_again
 from concurl.counted import counted
+from concurl.data.aside import write_whole
 from concurl.errors import UserError
 from concurl.options import Parser
 from concurl.progress import Progress, speak
@@ -25,16 +27,19 @@ log = logging.getLogger("concurl")
 
 
 def main(argv: list[str]) -> int:
-    """Score a run against labels: the benchmark's own, or a csv with the columns path and label."""
+    """Score a run against labels: the benchmark's own, those of a csv, or the folders that the images lie in."""
     parser = Parser(prog="concurl evaluate", description=main.__doc__, example="runs/photos --labels labels.csv")
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
+    add_labels(parser)
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the scores there, too")
     add_moved(parser)
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
     parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
     given = parser.parse(argv)
     speak(quiet=False)
     check_run(given.run)
+    if given.output is not None:
+        check_file(given.output, "scores.json", given.labels)
     from concurl import run, runfolder
     from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
@@ -49,7 +54,10 @@ def main(argv: list[str]) -> int:
     progress.close()
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
-    print(table(score(found, labels)))
+    scores = score(found, labels)
+    if given.output is not None:
+        write_whole(given.output, (json.dumps(scores, indent=2) + "\n").encode())
+    print(table(scores))
     known = labels >= 0
     over = over_labelled(labels) or f"over all {counted(len(labels), 'image')}"
     by_chance = chance(labels[known], assignment.labels[known])
@@ -60,7 +68,7 @@ def main(argv: list[str]) -> int:
 def _open(given: argparse.Namespace, config: Config) -> tuple[Opened, NDArray[np.int64]]:
     """The run's images and their labels; -1 where there is none."""
     from concurl import runfolder
-    from concurl.clustering.evaluate import read_labels
+    from concurl.clustering.evaluate import FOLDERS, read_labels
 
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     if given.data_dir is not None:
@@ -72,7 +80,7 @@ def _open(given: argparse.Namespace, config: Config) -> tuple[Opened, NDArray[np
     if labels is None:
         raise UserError(
             f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
-            f"of the images are enough)"
+            f"of the images are enough), or --labels {FOLDERS}, if there is a folder for each kind"
         )
     if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, config, opened.images)):
         log.warning(

@@ -24,6 +24,16 @@ log = logging.getLogger("concurl")
 REORDERED, REPLACED = "another order", "other content under the same names"
 
 
+def add_labels(parser: Parser) -> None:
+    """The option --labels, for scores."""
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="csv with the columns path and label; or the word folders, if there is a folder for each kind of image",
+    )
+
+
 def add_moved(parser: Parser) -> None:
     """The option --source. Not as dest="source": the parser takes that for the images of a verb that opens new ones."""
     parser.add_argument("--source", dest="moved", metavar="PLACE", help="where the run's images are now, if they moved")

@@ -9,6 +9,7 @@ from pathlib import Path
 from concurl.commands.checks import check_file, check_run
 from concurl.commands.images import (
     REPLACED,
+    add_labels,
     add_moved,
     change_of_images,
     in_order_of,
@@ -25,9 +26,7 @@ def main(argv: list[str]) -> int:
     """Make the page of a finished run again, with the names of its names.json and, if given, scores against labels."""
     parser = Parser(prog="concurl report", description=main.__doc__, example="runs/photos")
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument(
-        "--labels", type=Path, metavar="FILE", help="csv with the columns path and label: adds scores to the page"
-    )
+    add_labels(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html", help="write the page there, and nothing into the run's folder"
     )
