@@ -18,6 +18,7 @@ from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
+from concurl.views.presets import view_spec
 from concurl.views.views import Views
 
 
@@ -59,7 +60,7 @@ def synthetic(config: Config, n: int = 8192) -> np.ndarray:
 
 
 def build(config: Config, form: str) -> Callable[[], Tensor]:
-    """A function that takes one step of the whole method ("step"), or of one of the two comparisons."""
+    """A function that takes one step of the whole method ("step", or "before clustering"), or of one of the two comparisons."""
     images = synthetic(config)
     trainer = Trainer(config.replace(monitor_images=2), images)
     device, B = trainer.arithmetic.device, config.batch_size
@@ -73,8 +74,8 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
         kind = Ceiling if form == "ceiling" else Peer
         views: Any = Views(config)
         if form == "ceiling":
-            assert config.image_size is not None
-            still = torch.randn(2, B, 3, config.image_size, config.image_size, device=device)
+            size = view_spec(config).size
+            still = torch.randn(2, B, 3, size, size, device=device)
             views = lambda images, ids, number: (still[0], still[1])  # noqa: E731
         step = kind(config, plain.model, plain.optimizer, plain.A, plain.queue, views, plain.autocast)
         if form == "ceiling" and device.type == "cuda" and config.compile == "on":
@@ -89,7 +90,7 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
     def take() -> Tensor:
         i = state["i"] = (state["i"] + 1) % (len(images) // B)
         ids = order[i * B : (i + 1) * B]
-        result: Tensor = step(resident[ids], ids, number, settings, True)
+        result: Tensor = step(resident[ids], ids, number, settings, form != "before clustering")
         return result
 
     return take

@@ -50,7 +50,9 @@ def scores_by_folder(run: Path) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as place:
         scores = Path(place) / "scores.json"
         how = ["--labels", "folders", "-o", str(scores)]
-        subprocess.run([sys.executable, "-m", "concurl", "evaluate", str(run), *how], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "concurl", "evaluate", str(run), *how], stdout=subprocess.DEVNULL, check=True
+        )
         found: dict[str, dict[str, float]] = json.loads(scores.read_text())
         return found
 
