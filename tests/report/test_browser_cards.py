@@ -84,6 +84,8 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     assert browser.js(heads).count("birds") == 2  # as row and as column
     assert page.find_element(By.CSS_SELECTOR, "#cluster-0 h3").text == "birds Cluster 0"  # the number that the csv has
     assert browser.js("return data.names[0]") == "birds"  # for the map
+    browser.js("document.querySelector('[data-chart=sizes] svg').dispatchEvent(new PointerEvent('pointermove'))")
+    assert "birds" in text(page, "tip")
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, "birds")
     assert browser.js("return data.names.slice(0, 2)") == ["birds (0)", "birds (1)"]  # as report would write them
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
