@@ -31,6 +31,7 @@ LATE = frozenset({
 
 LARGEST_SEED = 2**31 - 1
 FEW = 10  # images per cluster; with fewer, the user is told to expect little
+FEWEST = 2  # clusters that can be asked for: no advice may ask for fewer
 
 T = TypeVar("T")
 EncoderName = Literal["resnet18", "resnet34", "resnet50", "light", "tiny"]
@@ -48,7 +49,7 @@ class Range(NamedTuple):
 class Config:
     """All options of a run."""
 
-    n_clusters: Annotated[int, Range(2, 1_000_000)] = 10
+    n_clusters: Annotated[int, Range(FEWEST, 1_000_000)] = 10
     """[K] Number of clusters (and of prototypes)."""
 
     # ---- the objective ----------------------------------------------------------------------------------

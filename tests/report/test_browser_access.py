@@ -106,6 +106,8 @@ def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_s
     )
     words = browser.js(look)
     assert words[1:] == ["exact", 0, 0]  # no control that paper cannot press, nothing cut off
+    lenses = "return [...document.querySelectorAll('.segments label')].filter((e) => e.checkVisibility()).map((e) => e.innerText)"
+    assert browser.js(lenses) == ["Most typical"]  # or nobody could say which pictures these are
     canvas = "return document.getElementById('canvas').toDataURL()"
     light = browser.js(canvas)
     browser.js("document.documentElement.dataset.theme = 'dark'; document.dispatchEvent(new Event('themechange'))")

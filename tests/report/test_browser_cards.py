@@ -80,8 +80,14 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     fields[0].send_keys("  birds ")
     places = "return [...document.querySelectorAll('[data-name=\"0\"]')].map((e) => e.textContent)"
     assert set(browser.js(places)) == {"birds"}  # the card, the map's legend, the pairs that are mixed up
+    heads = "return [...document.querySelectorAll('.heat th')].map((e) => e.textContent)"
+    assert browser.js(heads).count("birds") == 2  # as row and as column
     assert page.find_element(By.CSS_SELECTOR, "#cluster-0 h3").text == "birds Cluster 0"  # the number that the csv has
     assert browser.js("return data.names[0]") == "birds"  # for the map
+    browser.js("document.querySelector('[data-chart=sizes] svg').dispatchEvent(new PointerEvent('pointermove'))")
+    assert "birds" in text(page, "tip")
+    fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, "birds")
+    assert browser.js("return data.names.slice(0, 2)") == ["birds (0)", "birds (1)"]  # as report would write them
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     leaving = "return !dispatchEvent(new Event('beforeunload', {cancelable: true}))"
     assert browser.js(leaving)  # the browser asks before they are lost
@@ -94,6 +100,35 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     names.write_bytes(saved.read_bytes())
     assert RunFacts.read(run.folder).names == ("birds", "Cluster 1", 'a "quoted" </script> name')
     assert browser.console() == []
+
+
+@pytest.mark.parametrize("epochs", [40, 1000, 12_000])
+def test_the_numbers_of_an_axis_stand_apart(browser: Browser, tmp_path: Path, epochs: int) -> None:
+    run = make_run(tmp_path / "r", n=20, k=2, epochs=epochs)
+    browser.open(write_report(run.folder), width=800)
+    gaps = browser.js(
+        "return [...document.querySelectorAll('.chart svg')].flatMap((svg) => {"
+        "  const low = svg.querySelector('.axis').getAttribute('y');"
+        "  const boxes = [...svg.querySelectorAll(`text[y='${low}']`)].map((e) => e.getBoundingClientRect());"
+        "  boxes.sort((a, b) => a.left - b.left);"
+        "  return boxes.slice(1).map((box, i) => box.left - boxes[i].right); })"
+    )
+    assert min(gaps) > 10
+
+
+def test_a_name_from_right_to_left_keeps_its_beginning_where_it_is_cut(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=40, k=2)
+    (run.folder / "names.json").write_text(json.dumps({"0": "\u05e9\u05dc\u05d5\u05dd " * 12, "1": "cats " * 12}))
+    browser.open(write_report(run.folder))
+    # the first letter lies inside what its cell shows
+    inside = browser.js(
+        "return [...document.querySelectorAll('.heat th bdi')].map((e) => {"
+        "  const range = document.createRange(); range.setStart(e.firstChild, 0); range.setEnd(e.firstChild, 1);"
+        "  const letter = range.getBoundingClientRect(), cell = e.closest('th').getBoundingClientRect();"
+        "  return letter.left >= cell.left - 1 && letter.right <= cell.right + 1 &&"
+        "    letter.top >= cell.top - 1 && letter.bottom <= cell.bottom + 1; })"
+    )
+    assert inside == [True] * 4
 
 
 def test_an_empty_cluster_is_not_the_least_sure_and_thirty_columns_fit(browser: Browser, many: Run) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from browser import Browser, spot, text, until
-from synthetic_run import Run, row_of
+from synthetic_run import Run, make_run, row_of
+
+from concurl.report import write_report
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
@@ -131,6 +134,29 @@ WRITTEN = (
     "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
     "  window.written.push([text, x, y, this.measureText(text).width]); fill.call(this, text, x, y); };"
 )
+
+
+def test_the_zoom_buttons_cover_no_dot(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=8, k=2)  # so few lie on their principal axes
+    corners = np.array([[x, y, 0.1] for x in (-1.0, 1.0) for y in (-0.9, 0.9)] * 2)
+    np.save(
+        run.folder / "embeddings.npy", (corners / np.linalg.norm(corners, axis=1, keepdims=True)).astype(np.float32)
+    )
+    page = browser.open(write_report(run.folder, run.images), width=400)
+    browser.js(
+        "window.dots = []; const arc = CanvasRenderingContext2D.prototype.arc;"
+        "CanvasRenderingContext2D.prototype.arc = function (x, y, ...rest) {"
+        "  window.dots.push([x, y]); arc.call(this, x, y, ...rest); };"
+    )
+    page.find_element(By.ID, "zoom-reset").click()
+    dots = until(lambda: browser.js("return window.dots"))
+    on_top = browser.js(
+        "const stage = document.getElementById('stage'); stage.scrollIntoView({block: 'center'});"
+        "const { left, top } = stage.getBoundingClientRect();"
+        "return arguments[0].map(([x, y]) => document.elementFromPoint(left + 1 + x, top + 1 + y)?.id)",
+        dots,
+    )
+    assert on_top == ["canvas"] * 8
 
 
 def test_names_on_the_map_stay_apart_and_inside(browser: Browser, run: Run) -> None:

@@ -40,7 +40,8 @@ def test_a_large_table_keeps_the_most_mixed_up(given: tuple[RunFacts, Run]) -> N
     shares[45, 3] = shares[7, 49] = 0.4
     table = disagreement(facts, shares)
     assert len(table.rows) == MAX_SIDE
-    assert table.left_out == 20
+    assert table.rows_left_out == table.columns_left_out == 20
+    assert [facts.names[c] for c in table.clusters] == list(table.rows)
     assert {"c45", "c3", "c7", "c49"} <= set(table.rows)
     assert table.shares[table.rows.index("c45"), table.columns.index("c3")] == 0.4
 
@@ -73,7 +74,14 @@ def test_images_without_a_label_are_left_out(given: tuple[RunFacts, Run]) -> Non
     assert found.matrix.counts.sum() == 150
     assert found.matrix.columns[0].startswith("Class ")
     assert found.left_over == 0
+    assert found.without_cluster == 0
     assert matched(facts, run.labels % 4, None).left_over == 2  # six clusters, four classes
+
+
+def test_more_classes_than_clusters_are_told_of(given: tuple[RunFacts, Run]) -> None:
+    found = matched(given[0], np.arange(180) % 40, None)
+    assert (found.left_over, found.without_cluster) == (0, 34)
+    assert (found.matrix.rows_left_out, found.matrix.columns_left_out) == (0, 40 - MAX_SIDE)
 
 
 @pytest.mark.parametrize(

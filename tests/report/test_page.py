@@ -18,7 +18,9 @@ from synthetic_run import Run, hostile_names, make_run, seen_as
 from concurl.errors import UserError
 from concurl.recipes import recipe
 from concurl.report import page, write_report
+from concurl.report.facts import RunFacts
 from concurl.report.layout import lay_out
+from concurl.report.matrix import matched
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
 
@@ -138,8 +140,32 @@ def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callabl
     run = make_run(tmp_path / "r", n=40, k=4)
     labels = np.where(np.arange(40) == 0, -1, run.labels % 3)
     text = " ".join(page_of(run, run.images, labels=labels).split())
-    assert "1 image has none and is left out." in text
-    assert "No class is left for 1 cluster: the accuracy counts its images as wrong." in text
+    assert "1 image has no label and is left out." in text
+    assert "No class is left for 1 cluster: ACC counts its images as wrong." in text
+
+
+def test_of_forty_classes_the_page_says_which_it_shows(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=400, k=4)
+    text = " ".join(page_of(run, run.images, labels=np.arange(400) % 40).split())
+    assert "No cluster is left for 36 classes: ACC counts their images as wrong." in text
+    assert "matched, the first 30 of 40 classes." in text
+
+
+def test_scores_against_other_labels_are_not_beside_those_that_were_given(
+    tmp_path: Path, page_of: Callable[..., str]
+) -> None:
+    run = make_run(tmp_path / "r")
+    log = run.folder / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"l1"', '"acc": 0.9, "l1"'))
+    before = page_of(run, run.images, labels=run.labels % 2)
+    page = page_of(run, run.images, labels=run.labels % 2, other_labels=True)
+    for word in ("Codes (these clusters)", "Scores over training"):  # the run's own, against labels of its own
+        assert word in before
+        assert word not in page
+    scores = matched(RunFacts.read(run.folder), run.labels % 2, None).scores
+    tiles = Page(page).all("dl", class_="tiles")[-1][1]
+    assert tiles == f"ACC{scores['acc']:.3f} NMI{scores['nmi']:.3f} ARI{scores['ari']:.3f}"
+    assert "ACC is the share of images" in page
 
 
 def test_without_labels_there_is_no_word_of_scores(tmp_path: Path, page_of: Callable[..., str]) -> None:

@@ -143,6 +143,19 @@ def test_a_cluster_that_is_mostly_unsure_is_named(healthy: RunFacts) -> None:
     assert titles(all_of_them, "watch") == []  # that the ensemble is against all of them says it already
 
 
+@pytest.mark.parametrize("sizes", [(180, 0), (172, 8), (90, 90), (8, 7)])
+def test_nobody_is_told_to_ask_for_fewer_than_two_clusters(healthy: RunFacts, sizes: tuple[int, int]) -> None:
+    n = sum(sizes)
+    parts = {key: getattr(healthy, key)[:n] for key in ("paths", "confidence", "margin", "agreement", "outlier")}
+    cluster = np.repeat([0, 1], sizes)
+    facts = dataclasses.replace(
+        healthy, **parts, cluster=cluster, unsure=cluster == 1, names=("a", "b"), embeddings=healthy.embeddings[:n]
+    )
+    told = [check.text for check in judge(facts).checks if check.state != "good"]
+    assert told
+    assert not [text for text in told if "-k" in text.split() or "(-k)" in text or "fewer clusters" in text]
+
+
 def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:
     """Options as the command line has them: nobody types learning_rate."""
     equal = dataclasses.replace(healthy, embeddings=np.ones((180, 16)) / 4)

@@ -224,6 +224,14 @@ def test_two_images_and_no_more() -> None:
     finite_result(2, 2)
 
 
+@pytest.mark.parametrize(("k", "told"), [(2, False), (3, True)])
+def test_fewer_clusters_are_advised_only_where_there_can_be_fewer(k: int, told: bool) -> None:
+    health = Health(Config(n_clusters=k, epochs=1))
+    health.look({"epoch": 0, "cluster_sizes": [9] + [0] * (k - 1)})
+    (warning,) = health.warnings
+    assert ("(-k)" in warning) == told
+
+
 def test_a_cluster_that_is_empty_by_construction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each look two prototypes lie on images, and the third on the far side; no step follows the last look."""
     from torch.nn.functional import normalize

@@ -145,7 +145,9 @@ def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     return replace(opened, images=images, labels=labels)
 
 
-def write_report(folder: Path, config: Config, opened: Opened, output: Path | None = None) -> Path:
+def write_report(
+    folder: Path, config: Config, opened: Opened, output: Path | None = None, *, other_labels: bool = False
+) -> Path:
     """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
     from concurl.data.originals import read_originals
     from concurl.data.reading import Reading
@@ -156,6 +158,7 @@ def write_report(folder: Path, config: Config, opened: Opened, output: Path | No
         opened.images.images,
         labels=opened.labels,
         classes=opened.classes,
+        other_labels=other_labels,
         output=output,
         originals=lambda rows, side: read_originals(opened.images, rows, side, Reading.of(config)),
         progress=stages(),

@@ -64,5 +64,5 @@ def main(argv: list[str]) -> int:
 
         labels, classes = read_labels(given.labels, opened.images.names)
         opened = replace(opened, labels=labels, classes=classes)
-    print(write_report(given.run, config, opened, given.output))
+    print(write_report(given.run, config, opened, given.output, other_labels=given.labels is not None))
     return 0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 WIDTH, HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 30
 _POINTS = 240  # per line: more than a chart of this width can show
+_DIGIT = 6.2  # pixels that a sign of the axes' type takes, at most
 MANY = 20  # shares, from which on lines between them would hide their colours
 
 Floats = NDArray[np.float64]
@@ -125,14 +126,16 @@ class _Frame:
             parts.append(
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
+        name = f"epoch {self.x0:,.0f}"  # charts that begin late stand beside others that do not
+        taken = _LEFT + _DIGIT * (len(name) + 2)  # a number that came closer would be read as part of the name
         for tick in ticks(self.x0, self.x1, 5):
-            if tick == round(tick) and self.right(tick) > _LEFT + 60:  # the axis is named there
+            text = f"{tick:,.0f}"
+            if tick == round(tick) and self.right(tick) - _DIGIT * len(text) / 2 > taken:
                 parts.append(
                     Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
-                        min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, f"{tick:,.0f}"
+                        min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, text
                     )
                 )
-        name = f"epoch {self.x0:,.0f}"  # charts that begin late stand beside others that do not
         parts.append(Markup('<text class="axis" x="{}" y="{}">{}</text>').format(_LEFT, HEIGHT - _BOTTOM + 18, name))
         return Markup("").join(parts)
 

@@ -19,7 +19,7 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
     figure.classList.add("pointed");
     const head = document.createElement("strong");
     head.textContent = `Epoch ${chart.x[near].toLocaleString("en")}`;
-    let lines = chart.lines.map((line) => ({ ...line, value: line.y[near] })).filter((line) => line.value !== null);
+    let lines = chart.lines.map((line, i) => ({ ...line, name: chart.stacked ? data.names[i] : line.name, value: line.y[near] })).filter((line) => line.value !== null);
     if (chart.stacked) lines = largest(lines);
     tip.replaceChildren(head, ...lines.map((line) => {
       const row = document.createElement("p"), dot = document.createElement("span"), name = document.createElement("bdi"), value = document.createElement("b");

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,12 @@ class RunFacts:
             environment=_object(folder / "environment.json"),
             origin=_object(folder / "run.json"),
         )
+
+    def without_scores(self) -> RunFacts:
+        """The same run, as if it had never been scored."""
+        summary = {key: value for key, value in self.summary.items() if key != "scores"}
+        epochs = tuple({k: v for k, v in epoch.items() if k not in ("acc", "nmi", "ari")} for epoch in self.epochs)
+        return replace(self, summary=summary, epochs=epochs)
 
     def series(self, key: str) -> NDArray[np.float64]:
         """One number per epoch from metrics.jsonl; NaN where it was not logged."""

@@ -6,14 +6,15 @@ if ($("canvas")) {
   const shown = new Uint8Array(n); // 1: passes the filters
   const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
   const pictured = new Map(); // cell of the grid: the image that lies there
-  let width = 1, height = 1, selected = -1, drawn = 0, passed = n; // drawn: the frame that is due; passed: images, the filters
+  let width = 1, height = 1, aside = 0, selected = -1, drawn = 0, passed = n; // aside: pixels, the zoom buttons; drawn: the frame that is due; passed: images, the filters
 
   // ---- coordinates
   // the map lies in the middle of its unit square and seldom fills it: what it fills is fitted to the stage
   const extent = (values) => Math.max(500, values.reduce((a, b) => Math.max(a, b), 0) - values.reduce((a, b) => Math.min(a, b), 10000)) / 10000;
   const across = extent(data.x), along = extent(data.y);
-  const side = () => Math.max(1, Math.min((width - 56) / across, (height - 56) / along)) * view.scale;
-  const right = (i) => width / 2 + (data.x[i] / 10000 - view.x) * side();
+  const side = () => Math.max(1, Math.min((width - aside - 56) / across, (height - 56) / along)) * view.scale;
+  const middle = () => (width - aside) / 2;
+  const right = (i) => middle() + (data.x[i] / 10000 - view.x) * side();
   const down = (i) => height / 2 + (data.y[i] / 10000 - view.y) * side();
 
   // ---- filters
@@ -128,9 +129,9 @@ if ($("canvas")) {
     for (const [cluster, { x, y }] of places) {
       const name = data.names[cluster];
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;
-      const half = ink.measureText(text).width / 2 + 10, middle = width / 2 + (x - view.x) * side();
+      const half = ink.measureText(text).width / 2 + 10, own = middle() + (x - view.x) * side();
       // a name at the edge stays whole; one that was zoomed out of sight stays there
-      const start = middle < 0 || middle > width ? middle : Math.max(half, Math.min(width - half, middle));
+      const start = own < 0 || own > width ? own : Math.max(half, Math.min(width - half, own));
       const up = height / 2 + (y - view.y) * side() - radius - 4;
       const inside = (x, y) => x >= half && x <= width - half && y > 12 && y < height - 4;
       const hides = (x, y) => dots.some((dot) => Math.abs(dot[0] - x) < half + radius && Math.abs(dot[1] - y + 4) < radius + 6);
@@ -228,11 +229,11 @@ if ($("canvas")) {
   }
 
   // ---- zoom and move
-  function zoom(factor, x = width / 2, y = height / 2) {
+  function zoom(factor, x = middle(), y = height / 2) {
     const before = side();
     view.scale = Math.min(60, Math.max(1, view.scale * factor));
     const after = side();
-    view.x += (x - width / 2) * (1 / before - 1 / after);
+    view.x += (x - middle()) * (1 / before - 1 / after);
     view.y += (y - height / 2) * (1 / before - 1 / after);
     if (view.scale === 1) view.x = view.y = 0.5;
     canvas.style.touchAction = view.scale > 1 ? "none" : "";
@@ -282,14 +283,14 @@ if ($("canvas")) {
 
   // ---- keyboard
   canvas.addEventListener("focus", () => {
-    if (selected < 0 && canvas.matches(":focus-visible")) select(nearest(width / 2, height / 2, Infinity), true);
+    if (selected < 0 && canvas.matches(":focus-visible")) select(nearest(middle(), height / 2, Infinity), true);
   });
   canvas.addEventListener("blur", () => { if (!$("viewer").open) select(-1); });
   canvas.addEventListener("keydown", (event) => {
     const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
     const way = ways[event.key];
     if (way) {
-      const from = selected >= 0 ? [right(selected), down(selected)] : [width / 2, height / 2];
+      const from = selected >= 0 ? [right(selected), down(selected)] : [middle(), height / 2];
       const ahead = (i, dx, dy) => {
         const along = dx * way[0] + dy * way[1], across = Math.abs(dx * way[1]) + Math.abs(dy * way[0]);
         return i !== selected && along > 0 && across <= along;
@@ -317,7 +318,18 @@ if ($("canvas")) {
     height = stage.clientHeight;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
+    stepAside();
     draw();
+  }
+  // a dot under the zoom buttons could not be seen: if the whole map has one there, it leaves them their column
+  function stepAside() {
+    const buttons = document.querySelector(".zoom"), now = { ...view };
+    const covered = (i) => right(i) + radius > buttons.offsetLeft && down(i) + radius > buttons.offsetTop && down(i) - radius < buttons.offsetTop + buttons.offsetHeight;
+    aside = 0;
+    Object.assign(view, { scale: 1, x: 0.5, y: 0.5 });
+    const radius = dotRadius();
+    if (data.x.some((_, i) => covered(i))) aside = width - buttons.offsetLeft;
+    Object.assign(view, now);
   }
   new ResizeObserver(fit).observe(stage);
   for (const [event, starts] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { onPaper = starts; paint(); });

@@ -17,13 +17,18 @@ MAX_SIDE = 30  # a larger table cannot be read
 
 @dataclass(frozen=True)
 class Matrix:
-    """The titles of rows and columns, and the cells; `counts` only where the shares are of a row's images."""
+    """The titles of rows and columns, and the cells; `counts` only where the shares are of a row's images.
+
+    `clusters` are those of the rows; those of the columns are the same unless `counts` says that these are classes.
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     shares: NDArray[np.float64]
+    clusters: tuple[int, ...]
     counts: NDArray[np.int64] | None = None
-    left_out: int = 0
+    rows_left_out: int = 0
+    columns_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Matched:
     chance: float  # see metrics.py
     unlabelled: int
     left_over: int  # clusters without a class of their own
+    without_cluster: int  # classes without a cluster of their own
 
 
 def votes(facts: RunFacts) -> NDArray[np.float64] | None:
@@ -61,7 +67,8 @@ def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
     mixed = (shares + shares.T).sum(axis=1) - 2 * np.diag(shares)
     kept = np.sort(np.argsort(-mixed, kind="stable")[:MAX_SIDE])
     names = tuple(facts.names[i] for i in kept)
-    return Matrix(names, names, shares[np.ix_(kept, kept)], left_out=len(shares) - len(kept))
+    rest = len(shares) - len(kept)
+    return Matrix(names, names, shares[np.ix_(kept, kept)], tuple(kept.tolist()), None, rest, rest)
 
 
 def mixed_up(shares: NDArray[np.float64], most: int = 6, least: float = 0.01) -> list[Pair]:
@@ -98,10 +105,17 @@ def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] |
         tuple(facts.names[i] for i in rows),
         tuple(named[j] for j in columns),
         shares[np.ix_(rows, columns)],
+        tuple(rows),
         counts[np.ix_(rows, columns)],
-        left_out=max(len(row_order) - len(rows), len(column_order) - len(columns)),
+        len(row_order) - len(rows),
+        len(column_order) - len(columns),
     )
     truth, clusters = labels[known], facts.cluster[known]
     return Matched(
-        table, scores(truth, clusters), chance(truth, clusters), int((~known).sum()), len(row_order) - len(pairs)
+        table,
+        scores(truth, clusters),
+        chance(truth, clusters),
+        int((~known).sum()),
+        left_over=len(row_order) - len(pairs),
+        without_cluster=len(np.unique(truth)) - len(pairs),
     )

@@ -93,6 +93,16 @@ function columns(list) {
   const names = { ...data.given }, saved = new Map();
   const bar = $("unsaved"), said = $("names-said");
   let unsaved = false;
+  // as on the page that `concurl report` will make: parts of one kind may share a name, and the number tells them apart
+  const rename = () => {
+    const plain = data.names.map((_, cluster) => names[cluster] ?? `Cluster ${cluster}`), used = new Map();
+    for (const name of plain) used.set(name, (used.get(name) ?? 0) + 1);
+    data.names = plain.map((name, cluster) => (used.get(name) > 1 ? `${name} (${cluster})` : name));
+    for (const place of document.querySelectorAll("[data-name]")) {
+      place.textContent = data.names[place.dataset.name];
+      if (place.title) place.title = place.textContent;
+    }
+  };
   for (const element of document.querySelectorAll(".own-name, .with-script")) element.hidden = false; // else nothing could save them
   for (const field of document.querySelectorAll(".own-name")) {
     const cluster = field.dataset.cluster;
@@ -101,8 +111,7 @@ function columns(list) {
       const name = field.value.trim();
       if (name) names[cluster] = name;
       else delete names[cluster];
-      data.names[cluster] = name || `Cluster ${cluster}`;
-      for (const place of document.querySelectorAll(`[data-name="${cluster}"]`)) place.textContent = data.names[cluster];
+      rename();
       for (const number of document.querySelectorAll(`[data-number="${cluster}"]`)) number.hidden = !name;
       document.dispatchEvent(new Event("namechange"));
       unsaved = [...saved].some(([one, value]) => (names[one] ?? "") !== value);

@@ -69,6 +69,7 @@ def write_report(
     *,
     labels: NDArray[np.int64] | None = None,
     classes: Sequence[str] | None = None,
+    other_labels: bool = False,
     output: Path | None = None,
     originals: Originals | None = None,
     progress: Progress | None = None,
@@ -76,8 +77,9 @@ def write_report(
     """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
     `images` (N, 3, H, W) are in the order of assignments.csv; without them the page has no pictures. `labels` (N,) add
-    scores and a confusion matrix; -1 marks an image without a label. `originals` gives the galleries larger pictures.
-    `progress` is called with (stage, done, total), where the stages are "map" and "page".
+    scores and a confusion matrix; -1 marks an image without a label. `other_labels`: they are not those that the run's own
+    scores are against, which are then left out. `originals` gives the galleries larger pictures. `progress` is called with
+    (stage, done, total), where the stages are "map" and "page".
     """
     tell = progress or (lambda stage, done, total: None)
     facts = RunFacts.read(Path(folder))
@@ -87,6 +89,8 @@ def write_report(
             f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
             "give the run's own images (N, 3, H, W), in its order"
         )
+    if other_labels:
+        facts = facts.without_scores()
     judged = verdict.judge(facts)
     html = _render(facts, judged, images, labels, classes, originals, tell)
     target = Path(output) if output is not None else Path(folder) / "report.html"
@@ -179,6 +183,7 @@ def _template() -> Template:
         "three": _three,
         "shown": shown,
         "advice": _advice,
+        "first_of": lambda kept, rest, what: f", the first {len(kept)} of {len(kept) + rest:,} {what}" if rest else "",
     }
     return environment.get_template("page.html.j2")
 

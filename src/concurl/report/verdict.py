@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.config import FEW
+from concurl.config import FEW, FEWEST
 from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
@@ -154,11 +154,11 @@ def _enough(facts: RunFacts) -> Check | None:
     n, k = len(facts.paths), facts.n_clusters
     if n >= FEW * k:
         return None
+    fewer = ", or ask for fewer clusters (-k)" if k > FEWEST else ""
     return Check(
         "watch",
         "Few images",
-        f"{counted(n, 'image')} for {counted(k, 'cluster')}: below some dozens for each, expect little. Add images, or ask "
-        f"for fewer clusters (-k).",
+        f"{counted(n, 'image')} for {counted(k, 'cluster')}: below some dozens for each, expect little. Add images{fewer}.",
     )
 
 
@@ -224,11 +224,12 @@ def _doubtful(facts: RunFacts) -> Check | None:
         return None
     few = [f"\u2068{facts.names[c]}\u2069" for c in doubtful[:NAMED]]
     more = f" and {len(doubtful) - NAMED} others" if len(doubtful) > NAMED else ""
+    fewer = "a smaller -k, or " if facts.n_clusters > FEWEST else ""
     return Check(
         "watch",
         f"{counted(len(doubtful), 'cluster')} mostly unsure",
         f"Of the images in {', '.join(few)}{more} most are unsure: the ensemble's members put them elsewhere. Perhaps there are "
-        f"fewer than {facts.n_clusters} groups, or some are not learned yet: try a smaller -k, or more --epochs.",
+        f"fewer than {facts.n_clusters} groups, or some are not learned yet: try {fewer}more --epochs.",
     )
 
 
@@ -240,7 +241,8 @@ def _balance(facts: RunFacts) -> Check:
             return Check(
                 "watch", "One cluster holds most images", f"{share}. If they are not of one kind, raise --balance."
             )
-        return Check("bad", "One cluster holds most images", f"{share}. Try fewer clusters.")
+        advice = "Try fewer clusters (-k)." if k > FEWEST else "If they are not of one kind, give it more --epochs."
+        return Check("bad", "One cluster holds most images", f"{share}. {advice}")
     if sizes.max() > SWOLLEN * n / k:
         much = f"{share}, over {SWOLLEN} times an even share"
         return Check("watch", "One cluster is very large", f"{much}. Its random sample shows if it is of one kind.")
@@ -251,7 +253,7 @@ def _balance(facts: RunFacts) -> Check:
         return Check(
             "watch",
             "Empty or tiny clusters",
-            f"{' and '.join(parts)}: perhaps fewer than {k} groups. Try a smaller -k.",
+            f"{' and '.join(parts)}: perhaps fewer than {k} groups. Try {'a smaller -k' if k > FEWEST else 'more --epochs'}.",
         )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
     return Check("good", "No empty or dominant cluster", ratio)

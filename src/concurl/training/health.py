@@ -6,7 +6,7 @@ import logging
 import math
 from typing import Any
 
-from concurl.config import Config
+from concurl.config import FEWEST, Config
 
 log = logging.getLogger("concurl")
 
@@ -93,6 +93,7 @@ class Health:
 
     def _look_at_sizes(self, sizes: list[int], patience: int) -> None:
         K, used, n = self.config.n_clusters, sum(size > 0 for size in sizes), sum(sizes)
+        fewer = "fewer clusters (-k), " if K > FEWEST else ""
         # A sample misses clusters by chance: of those of half the average size, one in exp(n / 2K).
         missed = K * math.exp(-n / (2 * K)) if n == self.config.monitor_images else 0
         self._watch(
@@ -100,7 +101,7 @@ class Health:
             patience,
             K - used > missed,
             f"only {used} of {K} clusters are used before their sizes are evened out. Usually K is larger than what "
-            "the images hold, or clustering began too early: try fewer clusters (-k), more --epochs or a later "
+            f"the images hold, or clustering began too early: try {fewer}more --epochs or a later "
             "--cluster-start",
         )
 
