@@ -43,6 +43,19 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
 
 
 @pytest.mark.parametrize(
+    ("balance", "clustered", "said"), [(1, True, True), (1.0, True, True), (0.7, True, False), (1, False, False)]
+)
+def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
+    healthy: RunFacts, balance: float, clustered: bool, said: bool
+) -> None:
+    facts = dataclasses.replace(healthy, config={**healthy.config, "balance": balance})
+    if not clustered:
+        facts = changed_epochs(facts, l2=None, l3=None)
+    text = next(check.text for check in judge(facts).checks if check.title == "No empty or dominant cluster")
+    assert ("Equal sizes were asked for" in text) is said
+
+
+@pytest.mark.parametrize(
     ("agreement", "word"),
     [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "unsure")],
 )

@@ -256,6 +256,8 @@ def _balance(facts: RunFacts) -> Check:
             f"{' and '.join(parts)}: perhaps fewer than {k} groups. Try {'a smaller -k' if k > FEWEST else 'more --epochs'}.",
         )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
+    if facts.config.get("balance", 0) == 1 and _clustered(facts).any():  # or one might take it for a finding
+        ratio += " Equal sizes were asked for: if your kinds are of unequal frequency, try --balance 0.7."
     return Check("good", "No empty or dominant cluster", ratio)
 
 
