@@ -118,6 +118,11 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             theirs = encoder is not None or self.views is not None
             if encoder is not None:
                 check_encoder(encoder, filled(config.image_size), config.channels)
+                if self.views is None:  # which may be smaller: not for every network
+                    as_large = (
+                        "; options={'view_scale': 1} makes the views that it is trained on as large as the images"
+                    )
+                    check_encoder(encoder, config.view_size, config.channels, as_large)
             try:
                 with draws_by_seed(config.seed, choose_device(config.device)) if theirs else nullcontext():
                     result = run.fit(images, config, encoder=encoder, views=self.views)
