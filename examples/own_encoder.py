@@ -6,6 +6,8 @@ Every timm model meets this contract, with or without pretrained weights:
 
     encoder = timm.create_model("convnext_atto", pretrained=True, num_classes=0)   # pip install timm
     ConCURL(n_clusters=10, encoder=encoder, options={"image_size": 128}).fit("PHOTOS")
+
+Those that take images of one size only, as vision transformers do, need {"view_scale": 1} as well.
 """
 
 import sys

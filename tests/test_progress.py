@@ -6,6 +6,8 @@ import io
 import logging
 import re
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,19 @@ def test_a_bar_is_for_those_who_hear_of_progress(
     stage = progress.Progress("train", 10, "steps")
     stage.close()
     assert (stage.bar is not None) is shown
+
+
+@pytest.mark.parametrize("stderr", [None, SimpleNamespace(write=len, flush=lambda: None)], ids=["closed", "a writer"])
+def test_what_takes_the_place_of_stderr_need_not_know_of_terminals(
+    stderr: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [progress.AboveBars()])
+    caplog.set_level(logging.INFO, "concurl")
+    stage = progress.Progress("train", 10, "steps")
+    stage.advance(10)
+    stage.close()
+    assert stage.bar is None
 
 
 def test_a_line_has_its_own_place_above_the_bar(

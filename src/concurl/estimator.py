@@ -32,7 +32,7 @@ from concurl.network.trained import TrainedModel
 from concurl.progress import AboveBars, end_bars, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
-from concurl.training.device import Arithmetic, torch_of_its_own
+from concurl.training.device import Arithmetic, choose_device, draws_by_seed, torch_of_its_own
 from concurl.training.interrupt import Interrupted
 
 log = logging.getLogger("concurl")
@@ -115,10 +115,17 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             run.tell(chosen)
             # a copy: the parameter stays as it was given, and a second fit starts where the first did
             encoder = copy.deepcopy(self.encoder)
+            theirs = encoder is not None or self.views is not None
             if encoder is not None:
                 check_encoder(encoder, filled(config.image_size), config.channels)
+                if self.views is None:  # which may be smaller: not for every network
+                    as_large = (
+                        "; options={'view_scale': 1} makes the views that it is trained on as large as the images"
+                    )
+                    check_encoder(encoder, config.view_size, config.channels, as_large)
             try:
-                result = run.fit(images, config, encoder=encoder, views=self.views)
+                with draws_by_seed(config.seed, choose_device(config.device)) if theirs else nullcontext():
+                    result = run.fit(images, config, encoder=encoder, views=self.views)
             except Interrupted as stop:  # without a folder to resume from, this is the end of the run
                 raise (KeyboardInterrupt(str(stop)) if stop.exit_code == 130 else SystemExit(stop.exit_code)) from None
         found = result.assignment

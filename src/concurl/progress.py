@@ -59,7 +59,7 @@ class Progress:
         self.last_said = time.monotonic()
         self.begun: tuple[float, int] | None = None  # when the first advance came, and how much was done then
         self.bar: Any = None
-        if total and _seen() and sys.stderr.isatty():
+        if total and _seen() and _on_terminal():
             self.bar = tqdm(
                 total=total, initial=done, desc=stage, unit=f" {unit}", bar_format=BAR, leave=True, dynamic_ncols=True
             )
@@ -101,6 +101,12 @@ def _seen() -> bool:
     handlers = (*log.handlers, *logging.getLogger().handlers)
     shown = any(isinstance(handler, AboveBars) and handler.level <= logging.INFO for handler in handlers)
     return shown and log.isEnabledFor(logging.INFO)
+
+
+def _on_terminal() -> bool:
+    """Programs put what they like in the place of stderr: None, or something that can be written to and no more."""
+    isatty = getattr(sys.stderr, "isatty", None)
+    return isatty is not None and bool(isatty())
 
 
 def stages() -> Callable[[str, int, int], None]:

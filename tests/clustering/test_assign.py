@@ -306,3 +306,15 @@ def test_a_tie_between_equal_prototypes_is_decided_alike_for_one_image_and_for_m
     trained = balanced(unfinished(config, model, draw_transforms("projection", 2, 256, 64, 0), None), x)
     alone = [assign_embeddings(trained, row[None]).labels[0] for row in x]
     np.testing.assert_array_equal(assign_embeddings(trained, x).labels, alone)
+
+
+def test_the_label_is_the_largest_code_even_where_two_codes_differ_by_less_than_a_float() -> None:
+    sizes = {"projector_hidden": 8, "cluster_hidden": 8, "n_transforms": 2}
+    config = Config(n_clusters=2, encoder="tiny", stem="small", image_size=8, preset="none", epsilon=100.0, **sizes)
+    model, draw = Model(config), torch.Generator().manual_seed(0)
+    C = normalize(torch.randn(1, 256, generator=draw) + 1e-4 * torch.randn(2, 256, generator=draw), dim=1)
+    draft = unfinished(config, model, draw_transforms("projection", 2, 256, 64, 0), None)
+    found = assign_embeddings(
+        dataclasses.replace(draft, centres=C), normalize(torch.randn(50, 256, generator=draw), dim=1)
+    )
+    np.testing.assert_array_equal(found.probabilities.argmax(1), found.labels)

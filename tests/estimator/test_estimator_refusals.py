@@ -76,6 +76,28 @@ def test_what_is_no_encoder_is_told_what_is(images: np.ndarray, encoder: object,
         ConCURL(3, recipe="digits", options=OPTIONS, encoder=encoder).fit(images)  # type: ignore[arg-type]
 
 
+class OneSize(nn.Module):
+    """As a vision transformer is: for images of 16 pixels alone."""
+
+    num_features = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * 16 * 16, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+def test_an_encoder_for_one_size_is_told_how_large_views_are() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    with pytest.raises(UserError, match=r"fails on images of shape \(2, 3, 12, 12\): .* options=\{'view_scale': 1\}"):
+        ConCURL(3, options=OPTIONS, encoder=OneSize()).fit(pixels)
+    own = ConCURL(3, options=OPTIONS, encoder=OneSize(), views=lambda batch, ids, step: (batch / 255, batch / 255))
+    for model in (own, ConCURL(3, options=OPTIONS | {"view_scale": 1}, encoder=OneSize())):
+        assert len(model.fit(pixels).labels_) == 40
+
+
 @pytest.mark.parametrize(
     ("views", "says"),
     [

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from torch import Tensor, nn
 
 from concurl import ConCURL
+from concurl.training.device import torch_of_its_own
+from mean_colour import MeanColour
 
 OPTIONS = {"epochs": 1}
 
@@ -25,6 +29,34 @@ def test_the_global_generator_neither_matters_nor_moves(images: np.ndarray) -> N
     second = ConCURL(4, recipe="digits", options=OPTIONS).fit(images[:150])
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
+
+
+def test_the_global_generators_of_gpus_do_not_move(images: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    reset: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", reset.append)  # what torch.manual_seed calls
+    ConCURL(4, recipe="digits", options=OPTIONS).fit(images[:150])
+    assert reset == []
+
+
+class Dropping(MeanColour):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+def noisy(batch: Tensor, ids: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    x = batch / 255
+    return x + torch.randn_like(x), x + torch.randn_like(x)
+
+
+@pytest.mark.parametrize("given", [{"encoder": Dropping()}, {"views": noisy}], ids=["encoder", "views"])
+def test_what_a_user_s_encoder_and_views_draw_follows_the_seed(images: np.ndarray, given: dict[str, Any]) -> None:
+    model = ConCURL(4, recipe="digits", options=OPTIONS, **given)
+    first = clone(model).fit(images[:150])
+    before = torch.get_rng_state()
+    second, other = clone(model).fit(images[:150]), clone(model).set_params(random_state=1).fit(images[:150])
+    assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(first.embeddings_, second.embeddings_)
+    assert not np.array_equal(first.embeddings_, other.embeddings_)
 
 
 @contextmanager
@@ -112,3 +144,14 @@ def test_threads_do_not_meddle_with_each_other(fitted: ConCURL, images: np.ndarr
         assert not other.trained_.model.training  # or one thread would end what another is about
         np.testing.assert_array_equal(other.embeddings_, fitted.embeddings_)
     np.testing.assert_array_equal(labels, [fitted.labels_] * 24)
+
+
+def test_the_caller_s_settings_come_back_with_the_last_thread_that_leaves() -> None:
+    with default_dtype(), ThreadPoolExecutor(1) as thread:
+        second = torch_of_its_own()
+        with torch_of_its_own():
+            thread.submit(second.__enter__).result()
+        during = torch.get_default_dtype()
+        thread.submit(second.__exit__, None, None, None).result()
+        after = torch.get_default_dtype()
+    assert (during, after) == (torch.float32, torch.float64)

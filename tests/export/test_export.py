@@ -101,6 +101,15 @@ def test_a_program_of_a_run_in_bfloat16_is_compared_in_its_own_arithmetic(
     assert seen == [None]
 
 
+def test_a_program_decides_between_equal_prototypes_as_the_model_does(run: Path, tmp_path: Path) -> None:
+    trained = model_of(run, "cpu")
+    images = np.random.default_rng(0).integers(0, 256, (64, 3, 16, 16), dtype=np.uint8)
+    rows = torch.arange(13) % 2
+    config = trained.config.replace(n_clusters=13)
+    alike = dataclasses.replace(trained, config=config, centres=trained.centres[rows], scalings=trained.scalings[rows])
+    assert program.export_program(alike, images, tmp_path / "alike.pt2") == 64
+
+
 def test_clusters_of_one_name_share_a_folder(run: Path, tmp_path: Path) -> None:
     other, names = tmp_path / "sure", tmp_path / "names.json"
     shutil.copytree(run, other)

@@ -126,6 +126,32 @@ def test_a_failure_leaves_the_old_model(trained, folder, monkeypatch, error, tol
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+@pytest.mark.parametrize("fails", [".part", "model"], ids=["the new one", "the old one"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EBUSY, "busy")], ids=["interrupted", "busy"])
+def test_a_failure_to_exchange_the_folders_leaves_the_old_model(trained, folder, monkeypatch, fails, error):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    rename = Path.rename
+
+    def broken(path, target):
+        if path.name.endswith(fails):
+            raise error
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", broken)
+    with pytest.raises((KeyboardInterrupt, RunError)):
+        trained.save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_model_can_be_saved_after_the_current_folder_is_gone(trained, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    trained.save(tmp_path / "model")
+    assert TrainedModel.load(tmp_path / "model").digest() == trained.digest()
+
+
 class Flat(nn.Module):
     num_features = 5
 
@@ -146,6 +172,35 @@ def test_an_encoder_from_outside_is_given_again(tiny, tmp_path):
     assert torch.equal(back.model(x).w, model(x).w)
     assert back.space == "v_xi"
     assert "cannot be read as a model" in refused(tmp_path / "m")
+
+
+class Lazy(nn.Module):
+    num_features = 5
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.LazyLinear(5)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1))
+
+
+def test_an_encoder_with_lazy_layers_is_loaded_into(tiny, tmp_path):
+    encoder = Lazy()
+    encoder(torch.zeros(2, 3, 8, 8))
+    model = Model(tiny(), encoder).eval()
+    TrainedModel(tiny(), model, "v_xi", torch.zeros(4, 12), torch.zeros(5, 3, 12), torch.zeros(4)).save(tmp_path / "m")
+    x = torch.randn(3, 3, 8, 8)
+    assert torch.equal(TrainedModel.load(tmp_path / "m", encoder=Lazy()).model(x).w, model(x).w)
+
+
+def test_an_encoder_that_does_not_fit_is_what_is_told(tiny, tmp_path):
+    model = Model(tiny(), Flat())
+    TrainedModel(tiny(), model, "v_xi", torch.zeros(4, 12), torch.zeros(5, 3, 12), torch.zeros(4)).save(tmp_path / "m")
+    encoder = Flat()
+    encoder.linear = encoder.again = nn.Linear(7, 5)
+    with pytest.raises(UserError, match=r"^encoder=Flat: it fails on images of shape"):
+        TrainedModel.load(tmp_path / "m", encoder=encoder)
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------

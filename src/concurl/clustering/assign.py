@@ -131,6 +131,15 @@ def embeddings(
     return fetched.filled["unit"], {name: fetched.filled[name].numpy() for name in branches}
 
 
+def scores_and_codes(x: Tensor, centres: Tensor, u: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """<e, c_k> in float64 and q in float32, (n, K) each, of unit embeddings x (n, dim). The label is the argmax of this q.
+
+    Scores are rounded: the last bits of a product depend on the batch's shape, and would decide between equal centres.
+    """
+    scores = (x.double() @ centres.double().t()).round(decimals=10)
+    return scores, torch.softmax(scores / epsilon + u.double(), dim=1).float()
+
+
 @torch.no_grad()
 def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floats] | None = None) -> Assignment:
     """Labels and confidences from unit embeddings (N, dim)."""
@@ -143,9 +152,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
     most = NUMBERS_GPU if device.type == "cuda" else NUMBERS_CPU
     for part in torch.split(x, max(1, most // numbers)):
         part = part.to(device)
-        # (n, K); rounded, as the last bits of a product depend on the batch's shape, and would decide between equal centres
-        scores = (part.double() @ C.double().t()).round(decimals=10)
-        q = torch.softmax(scores / c.epsilon + u.double(), dim=1)
+        scores, q = scores_and_codes(part, C, u, c.epsilon)
         labels = q.argmax(1)
         members = ensemble_log_assignments(part, C, A, c.tau)  # (M, n, K)
         ballots = members.argmax(2) + K * torch.arange(len(part), device=device)  # (M, n): K places per image
@@ -155,7 +162,7 @@ def assign_embeddings(trained: TrainedModel, x: Tensor, branches: dict[str, Floa
         outlier = (1 - scores.max(1).values).clamp_min(0) / 2
         found.add(
             labels=labels,
-            probabilities=q.float(),
+            probabilities=q,
             p_labels=scores.argmax(1),
             vote=members.exp_().mean(0),
             agreement=agreement,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from concurl.clustering.assign import assign
+from concurl.clustering.assign import assign, scores_and_codes
 from concurl.data.aside import write_whole
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
@@ -40,8 +40,8 @@ class Labeller(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = normalize(self.head(self.encoder(evaluation_view(images, self.image_size, self.sobel))), dim=1)
-        q = torch.softmax(x.double() @ self.centres.t() / self.epsilon + self.scalings, dim=1)
-        return q.argmax(1), q.float(), x
+        _, q = scores_and_codes(x, self.centres, self.scalings, self.epsilon)
+        return q.argmax(1), q, x
 
 
 def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Path, n_check: int = 256) -> int:

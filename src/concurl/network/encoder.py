@@ -98,8 +98,8 @@ def build_encoder(name: str, *, stem: Literal["large", "small"], in_channels: in
     return ResNet(block, (2, 2, 2, 2) if name == "resnet18" else (3, 4, 6, 3), stem=stem, in_channels=in_channels)
 
 
-def check_encoder(encoder: nn.Module, size: int, channels: int) -> None:
-    """Try a user's encoder on two images, so that an error in it comes up before training."""
+def check_encoder(encoder: nn.Module, size: int, channels: int, remedy: str = "") -> None:
+    """Try a user's encoder on two images, so that an error in it comes up before training; `remedy` ends the message."""
     name, training = type(encoder).__name__, encoder.training
     like = next(encoder.parameters(), torch.empty(0))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -107,7 +107,7 @@ def check_encoder(encoder: nn.Module, size: int, channels: int) -> None:
             y = encoder.eval()(torch.zeros(2, channels, size, size, device=like.device))
         except Exception as error:
             raise UserError(
-                f"encoder={name}: it fails on images of shape (2, {channels}, {size}, {size}): {said_by(error)}"
+                f"encoder={name}: it fails on images of shape (2, {channels}, {size}, {size}): {said_by(error)}{remedy}"
             ) from error
         finally:
             encoder.train(training)

@@ -87,7 +87,7 @@ class Model(nn.Module):
 def seeded_model(config: Config, encoder: nn.Module | None = None) -> Model:
     """A Model with weights drawn from the config's seed, whatever the caller drew before."""
     with _SEEDING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)  # torch.manual_seed would reset the caller's GPUs as well
         return Model(config, encoder)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from concurl.config import Config, filled
 from concurl.data.aside import cannot_write, sync_folder, write_synced
 from concurl.errors import UserError, said_by
+from concurl.network.encoder import check_encoder
 from concurl.network.model import Model
 
 SCHEMA = 1
@@ -49,11 +51,12 @@ class TrainedModel:
         A folder that holds anything else is refused, and left as it is.
         """
         place = folder.resolve()
-        if Path.cwd().is_relative_to(place):  # it would be replaced under our feet
+        if _current_folder_is_in(place):  # it would be replaced under our feet
             raise UserError(f"{folder}: the current folder is in use; name one inside it, such as {folder / 'model'}")
-        aside = place.with_name(place.name + ".part")
+        aside, former = (place.with_name(place.name + ending) for ending in (".part", ".replaced"))
         _check_ours(place, folder)
         _check_ours(aside, aside)
+        _check_ours(former, former)
         weights = self._weights()
         about = {
             "format": "concurl-model",
@@ -67,12 +70,17 @@ class TrainedModel:
             aside.mkdir(parents=True)
             write_synced(aside / "model.safetensors", weights)
             write_synced(aside / "model.json", (json.dumps(about, indent=2) + "\n").encode())
-            _remove(place)
+            if place.exists():
+                _remove(former)
+                place.rename(former)
             aside.rename(place)
             sync_folder(place.parent)
+            _remove(former)
         except BaseException as error:
             with suppress(OSError):
                 _remove(aside)
+                if former.exists() and not place.exists():
+                    former.rename(place)
             if isinstance(error, OSError):
                 raise cannot_write(error, folder, len(weights)) from error
             raise
@@ -93,12 +101,15 @@ class TrainedModel:
     ) -> TrainedModel:
         """Read a model folder, or refuse it in one line. A user's own encoder must be given again."""
         about = _read_about(folder)
-        try:
+        with _damage_told(folder):
             config, space = Config.from_dict(about["config"]), about["space"]
             if space not in ("z", "v_xi"):
                 raise ValueError(f"unknown space {space!r}")
             if config.image_size is None:
                 raise ValueError("its image_size is open")
+        if encoder is not None:  # a lazy layer has no shapes before it has seen an image
+            check_encoder(encoder, filled(config.image_size), config.channels)
+        with _damage_told(folder):
             with torch.device("meta"):  # no memory yet: a wrong json may ask for any amount
                 model = Model(config, encoder)
             weights = (folder / "model.safetensors").read_bytes()
@@ -109,13 +120,16 @@ class TrainedModel:
             _check_readout(config, space, centres, A, u)
             _check_weights(model.state_dict(), tensors)
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()}, assign=True)
-        except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
-            raise UserError(
-                f"{folder}: cannot be read as a model ({said_by(error)}); make it anew with concurl fit --resume"
-            ) from None
         device = device or torch.device("cpu")
         model = model.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         return cls(config, model, space, centres.to(device), A.to(device), u.to(device))
+
+
+def _current_folder_is_in(place: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(place)
+    except FileNotFoundError:  # it has been removed, and so is nowhere
+        return False
 
 
 def _check_ours(place: Path, named: Path) -> None:
@@ -137,6 +151,16 @@ def _remove(folder: Path) -> None:
         for name in FILES:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
+
+
+@contextmanager
+def _damage_told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, KeyError, TypeError, ValueError, AssertionError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"{folder}: cannot be read as a model ({said_by(error)}); make it anew with concurl fit --resume"
+        ) from None
 
 
 def _check_weights(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,24 +58,63 @@ def torch_of_its_own() -> Iterator[None]:
 
     That includes what `Arithmetic.of` has set, which would otherwise stay for the whole process.
     """
-    cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
-    threads, kind, tf32, race = torch.get_num_threads(), torch.get_default_dtype(), cudnn.allow_tf32, cudnn.benchmark
+    threads = torch.get_num_threads()  # of this thread alone, unlike what _SHARED keeps
     with ExitStack() as stack:
+        stack.enter_context(_SHARED)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
         if torch.get_default_device().type != "cpu":  # only if needed: it makes every call a little slower
             stack.enter_context(torch.device("cpu"))
-        torch.set_default_dtype(torch.float32)
         try:
             yield
         finally:
-            torch.set_default_dtype(kind)
-            torch.set_float32_matmul_precision(matmul)
-            cudnn.allow_tf32, cudnn.benchmark = tf32, race
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
+
+
+class _SharedSettings:
+    """torch's settings for all threads at once: the first thread to come in keeps them, the last to leave puts them back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        cudnn = torch.backends.cudnn
+        with self._lock:
+            if not self._inside:
+                self._dtype, self._matmul = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+                self._tf32, self._race = cudnn.allow_tf32, cudnn.benchmark
+            self._inside += 1
+            torch.set_default_dtype(torch.float32)
+
+    def __exit__(self, *error: object) -> None:
+        cudnn = torch.backends.cudnn
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.set_default_dtype(self._dtype)
+                torch.set_float32_matmul_precision(self._matmul)
+                cudnn.allow_tf32, cudnn.benchmark = self._tf32, self._race
+
+
+_SHARED = _SharedSettings()
+
+
+@contextmanager
+def draws_by_seed(seed: int, device: torch.device) -> Iterator[None]:
+    """Within the block torch's own generators are seeded: a user's dropout or views draw from them.
+
+    Ours never do, and afterwards the generators are as they were.
+    """
+    cards = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cards):
+        torch.default_generator.manual_seed(seed)
+        for card in cards:
+            with torch.cuda.device(card):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 def choose_device(name: str) -> torch.device:
