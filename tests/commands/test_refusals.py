@@ -85,7 +85,7 @@ def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], 
     assert fit(Path("list.csv")) == 0
     before = tree_hash(Path())
     assert "-o list.csv is what" in refused(capsys, "evaluate", "run", "--labels", "folders", "-o", "list.csv")
-    assert "-o list.csv is what names the images" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
+    assert "-o list.csv is what is read" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
     assert "-o list.csv is what" in refused(capsys, "predict", "run", f"{os.curdir}/list.csv", "-o", "list.csv")
     assert tree_hash(Path()) == before
 
@@ -251,6 +251,8 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
     assert fit(photos) == 0
     Path("a.txt").write_text("x")
     Path("empty").mkdir()
+    Path("parts").mkdir()
+    Path("parts/part-1-of-2.csv").touch()
     Path("half").mkdir()  # what a run leaves that was stopped
     for name in ("config.json", "run.json"):
         Path("half", name).write_bytes(Path("run", name).read_bytes())
@@ -285,6 +287,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
         "merge empty": "no output file; add -o FILE.csv, as in: concurl merge PARTS -o new.csv",
         "merge empty -o run": "run is a folder",
+        "merge parts -o ./parts/part-1-of-2.csv": "is what is read, and would be replaced; choose another file",
         "merge emty -o n.csv": "emty: no such file or folder; did you mean empty?",
         "report": "run missing, as in: concurl report runs/photos",
         "export run -o x": "say what to export",
@@ -304,7 +307,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "pack photos -o photos/shards": "nothing is written into photos",
         "evaluate run --labels no.csv": "no.csv: no such file or folder",
         "evaluate run --labels folders -o photos/scores.json": "nothing is written into",
-        "evaluate run --labels a.txt -o a.txt": "-o a.txt is what names the images",
+        "evaluate run --labels a.txt -o a.txt": "-o a.txt is what is read",
         "evaluate run --labels folders -o run/summary.json": "-o run/summary.json is a file of the run itself",
         "predict run photos -o run/config.json": "-o run/config.json is a file of the run itself",
         "audit photos -o run/run.json": "-o run/run.json is a file of the run itself",

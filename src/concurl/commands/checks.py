@@ -67,7 +67,7 @@ def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
         )
     for given in inputs:
         if given is not None and output.exists() and os.path.exists(given) and os.path.samefile(output, given):
-            raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
+            raise UserError(f"-o {output} is what is read, and would be replaced; choose another file")
     if (output.parent / "run.json").exists():
         from concurl.runfolder import FILES  # it imports torch, which takes long: only where it is needed
 
