@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
+from concurl.data.lists import UTF16
 from concurl.data.shards import is_shard
 from concurl.errors import UserError, no_such
 from concurl.objective.kmeans import spherical_kmeans
@@ -144,6 +145,8 @@ def _labelled_rows(path: Path) -> list[dict[str, str]]:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             text = file.read()
+        if text.startswith(UTF16):
+            raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         head = text.partition("\n")[0]
         # in half of the world spreadsheets write semicolons
         delimiter = ";" if ";" in head and "," not in head else ","
