@@ -44,7 +44,9 @@ def main() -> None:
     given = parser.parse_args()
     config = config_of(given.run)
     opened = open_again(run_facts(given.run), config)
-    labels = opened.labels if given.labels is None else read_labels(given.labels, opened.images.names)[0]
+    labels = (
+        opened.labels if given.labels is None else read_labels(given.labels, opened.images.names, opened.images.root)[0]
+    )
     if labels is None:
         raise UserError(f"{given.run}: its images have no labels of their own; give them with --labels FILE")
     _, branches = embeddings(model_of(given.run), opened.images.images, branches=BRANCHES)

@@ -99,6 +99,10 @@ def _run(arguments: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise UserError(f"unknown verb {verb!r}{_meant(verb)} (there are: {', '.join(VERBS)})")
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder is not there any more; cd to one that is") from None
     code: int = importlib.import_module(f"concurl.commands.{verb}").main(rest)
     return code
 

@@ -85,6 +85,7 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
             "none of its 2 paths is in the run (it has, for example, 'x.png', the run 'a.png')",
         ),
         (b"path,label\n\xe4.png,1\n", "save it as csv in UTF-8"),
+        ("path,label\na.png,1\n".encode("utf-16"), "text in UTF-16; save it as csv in UTF-8"),
         ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),

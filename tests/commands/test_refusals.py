@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,10 +73,19 @@ def test_a_shell_variable_that_is_not_set_does_not_mean_the_current_folder(
     assert tree_hash(Path()) == before
 
 
+def test_a_current_folder_that_is_gone(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    Path("gone").mkdir()
+    with chdir("gone"):
+        Path("../gone").resolve().rmdir()
+        assert "the current folder is not there any more; cd to" in refused(capsys, "audit", str(photos))
+
+
 def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
-    Path("list.csv").write_text("path\nphotos/00.png\n")
+    Path("list.csv").write_text("".join(f"{line}\n" for line in ("path", *sorted(photos.rglob("*.png")))))
+    assert fit(Path("list.csv")) == 0
     before = tree_hash(Path())
-    assert "-o list.csv is what names the images" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
+    assert "-o list.csv is what" in refused(capsys, "evaluate", "run", "--labels", "folders", "-o", "list.csv")
+    assert "-o list.csv is what is read" in refused(capsys, "audit", "list.csv", "-o", "list.csv")
     assert "-o list.csv is what" in refused(capsys, "predict", "run", f"{os.curdir}/list.csv", "-o", "list.csv")
     assert tree_hash(Path()) == before
 
@@ -85,7 +95,7 @@ def test_a_runs_own_table_is_not_replaced(capsys: pytest.CaptureFixture[str], ph
     Path("run/run.json").touch()
     for argv in (["predict", "run", str(photos)], ["audit", str(photos)]):
         for table in ("run/assignments.csv", "run/skipped.csv"):
-            assert "a table of the run itself" in refused(capsys, *argv, "-o", table)
+            assert "a file of the run itself" in refused(capsys, *argv, "-o", table)
     assert main(["audit", str(photos), "-o", "run/audit.csv"]) == main(["audit", str(photos), "-o", "skipped.csv"]) == 0
 
 
@@ -221,8 +231,11 @@ WRONG = [
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos -o x --workers -2", "--workers -2: 0 "),
     ("photos -o x --train-images 1", "--train-images 1: at least 2 are needed"),
-    ("photos -o x --recipe", "unknown recipe ''"),
     ("photos -o x --recipe digits --recipe=modren", "unknown recipe 'modren'"),
+    ("photos -o x --recipe=-modren", "unknown recipe '-modren'"),
+    ("photos -o x --recipe", "--recipe: a value is missing"),
+    ("photos --recipe -o x", "--recipe: a value is missing"),
+    ("photos -o x --recipe=", "nothing follows --recipe=; is a shell variable not set?"),
     ("-- photos -o x", "-o comes behind --, where only paths are taken"),
     ("photos -o x --sobel=true", "--sobel takes no value; leave out 'true'"),
     ("photos -o x --quiet=1", "--quiet takes no value; leave out '1'"),
@@ -241,6 +254,8 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
     assert fit(photos) == 0
     Path("a.txt").write_text("x")
     Path("empty").mkdir()
+    Path("parts").mkdir()
+    Path("parts/part-1-of-2.csv").touch()
     Path("half").mkdir()  # what a run leaves that was stopped
     for name in ("config.json", "run.json"):
         Path("half", name).write_bytes(Path("run", name).read_bytes())
@@ -275,6 +290,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "predict run photos -o a.txt --shard 1/2": "a.txt is a file",
         "merge empty": "no output file; add -o FILE.csv, as in: concurl merge PARTS -o new.csv",
         "merge empty -o run": "run is a folder",
+        "merge parts -o ./parts/part-1-of-2.csv": "is what is read, and would be replaced; choose another file",
         "merge emty -o n.csv": "emty: no such file or folder; did you mean empty?",
         "report": "run missing, as in: concurl report runs/photos",
         "export run -o x": "say what to export",
@@ -293,6 +309,13 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "pack photos -o a.txt": "a.txt is a file",
         "pack photos -o photos/shards": "nothing is written into photos",
         "evaluate run --labels no.csv": "no.csv: no such file or folder",
+        "evaluate run --labels folders -o photos/scores.json": "nothing is written into",
+        "evaluate run --labels a.txt -o a.txt": "-o a.txt is what is read",
+        "evaluate run --labels folders -o run/summary.json": "-o run/summary.json is a file of the run itself",
+        "predict run photos -o run/config.json": "-o run/config.json is a file of the run itself",
+        "audit photos -o run/run.json": "-o run/run.json is a file of the run itself",
+        "export run --model -o run/embeddings.npy": "-o run/embeddings.npy is a file of the run itself",
+        "merge empty -o run/names.json": "-o run/names.json is a file of the run itself",
         "demo -o a.txt": "a.txt is a file",
     }.items():
         assert says in refused(capsys, *call.split()), call

@@ -34,7 +34,8 @@ def test_a_page_elsewhere_leaves_the_run_alone(photos: Path, capsys: pytest.Capt
         assert "page: 24 of 24 images" in captured.err
         assert "birds" in Path(page).read_text()
     assert "the images' own folder" in refused(capsys, "report", "run", "-o", f"{photos}/page.html", "--quiet")
-    assert "such as run/config.html" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert "a file of the run itself" in refused(capsys, "report", "run", "-o", "run/config.json", "--quiet")
+    assert "such as page.html" in refused(capsys, "report", "run", "-o", "page.json", "--quiet")
     assert "such as run/report.html" in refused(capsys, "report", "run", "-o", "run", "--quiet")
     assert tree_hash(Path("run")) == before
     Path("run/report.html").mkdir()

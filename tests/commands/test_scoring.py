@@ -74,6 +74,42 @@ def test_pictures_outside_of_every_folder_have_no_label() -> None:
     assert (labels.tolist(), classes) == ([0, 1, -1, 1], ["a", "b"])
 
 
+def test_shards_are_no_kinds_but_the_folders_in_them_are() -> None:
+    names = ["s-0.tar/a/1.png", "s-0.tar/b/2.png", "s-1.tar/b/3.png", "s-1.tar/4.png"]
+    labels, classes = read_labels(Path("folders"), names)
+    assert (labels.tolist(), classes) == ([0, 1, 1, -1], ["a", "b"])
+
+
+def test_an_archive_for_each_kind_is_a_folder_for_each() -> None:
+    labels, classes = read_labels(Path("folders"), ["cat.tar/1.png", "dog.tar/1.png", "dog.tar/2.png"])
+    assert (labels.tolist(), classes) == ([0, 1, 1], ["cat.tar", "dog.tar"])
+
+
+def test_folders_beside_that_of_a_list_are_kinds_of_their_own() -> None:
+    names = ["cat/1.png", "../sets/dog/2.png", "x/../../owl/3.png", "/data/owl/4.png"]
+    labels, classes = read_labels(Path("folders"), names, "/data/lists")
+    assert (labels.tolist(), classes) == ([0, 2, 1, 1], ["lists", "owl", "sets"])
+
+
+def test_which_folders_were_taken_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody but the user knows whether train and val are kinds."""
+    caplog.set_level("INFO", "concurl")
+    read_labels(Path("folders"), ["val/cat/1.png", "train/cat/2.png"])
+    assert "labels: the 2 folders train, val" in caplog.text
+    read_labels(Path("folders"), [f"{i:02}/1.png" for i in range(12)])
+    assert "labels: the 12 folders 00, 01, 02, 03, 04, 05, 06, 07, 08, 09, ..." in caplog.text
+
+
+def test_a_folder_that_is_called_folders_is_no_table(photos: Path) -> None:
+    for number, file in enumerate(sorted(photos.rglob("*.png"))):
+        (photos / "ab"[number % 2]).mkdir(exist_ok=True)
+        file.rename(photos / "ab"[number % 2] / file.name)
+    assert fit(photos) == 0
+    Path("folders").mkdir()
+    assert main(["evaluate", "run", "--labels", "folders", "-o", "folders/scores.json"]) == 0
+    assert Path("folders/scores.json").exists()
+
+
 @pytest.mark.parametrize("names", [["1.png", "2.png"], ["a/1.png", "a/2.png"], ["1.png", "a/2.png"]])
 def test_one_folder_tells_no_kinds_apart(names: list[str]) -> None:
     with pytest.raises(UserError, match="lie in one folder"):

@@ -73,6 +73,15 @@ def test_a_list_of_files_elsewhere_stays_in_its_archive(photos, tmp_path):
     assert sorted(name[-5:] for name in read.names) == ["1.png", "2.png", "4.png"]
 
 
+def test_a_shard_of_another_tool_is_not_replaced(photos, tmp_path):
+    mine = tmp_path / "mine" / "shard-000000.tar"
+    mine.parent.mkdir()
+    mine.write_bytes(b"of years ago")
+    with pytest.raises(UserError, match=r"shard-000000\.tar is not one of ours, and would be replaced"):
+        packing.pack(list_source(photos), mine.parent, per_shard=9)
+    assert [path.read_bytes() for path in mine.parent.iterdir()] == [b"of years ago"]
+
+
 def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
     listing = list_source(photos)
     told = []

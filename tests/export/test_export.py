@@ -171,6 +171,20 @@ def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> N
         export_folders(packed, tmp_path / "out", how="copy")
 
 
+def test_files_beside_a_shard_are_linked_and_its_members_are_told(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mixed, places = tmp_path / "mixed", tmp_path / "places"
+    shutil.copytree(run, mixed)
+    facts = json.loads((run / "run.json").read_text())
+    (mixed / "run.json").write_text(json.dumps(facts | {"root": str(places)}))
+    shutil.copytree(Path(facts["root"]) / "1", places / "1")
+    (places / "0").write_text("a tar")
+    members = len(list((Path(facts["root"]) / "0").iterdir()))
+    assert sum(export_folders(mixed, tmp_path / "out", how="copy").values()) == 20 - members
+    assert f"in tar shards, or gone: {members} of the run's 20 images, the first '0/" in caplog.text
+
+
 def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="symlink, hardlink or copy"):
         export_folders(run, tmp_path / "out", how="move")

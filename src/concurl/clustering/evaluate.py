@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 import unicodedata
 from collections.abc import Sequence
 from itertools import takewhile
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
+from concurl.data.lists import UTF16
+from concurl.data.shards import is_shard
 from concurl.errors import UserError, no_such
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
@@ -24,6 +27,7 @@ log = logging.getLogger("concurl")
 
 Scores = dict[str, dict[str, float]]
 FOLDERS = "folders"  # in place of a csv of labels: the folders that the images lie in
+SHOWN = 10  # of those folders, in the line that names them
 
 
 def partitions(
@@ -77,15 +81,16 @@ def table(found: Scores) -> str:
     return "\n".join(lines)
 
 
-def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
+def read_labels(path: Path, names: Sequence[str], root: str | None = None) -> tuple[Labels, list[str]]:
     """Labels for `names` from a csv with the columns path and label (-1: none), and the class names, sorted.
 
     Some labels are enough: nobody labels 2,000 pictures by hand to learn how good the clusters are. If `path` is FOLDERS,
-    and no file of that name, the labels are those of `labels_by_folder`.
+    and no file of that name, the labels are those of `labels_by_folder`, for which names start from `root`.
     """
     # A Mac's disk and its spreadsheet may write the same umlaut in two ways.
     names = [unicodedata.normalize("NFC", name) for name in names]
-    given = labels_by_folder(names) if str(path) == FOLDERS and not path.is_file() else _labels_in(path)
+    by_folder = str(path) == FOLDERS and not path.is_file()
+    given = labels_by_folder(names, root or "") if by_folder else _labels_in(path)
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
         first, ours = next(iter(given)), next(iter(names), "")
@@ -93,6 +98,9 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
         raise UserError(
             f"{path}: none of its {len(given)} paths is in the run (it has, for example, {first!r}, the run {ours!r}){saved}"
         )
+    if by_folder:  # whether these are the kinds that were meant, nobody else can tell
+        more = ", ..." if len(classes) > SHOWN else ""
+        log.info("labels: the %d folders %s%s", len(classes), ", ".join(classes[:SHOWN]), more)
     index = {name: i for i, name in enumerate(classes)}
     labels = np.array([index[given[name]] if name in given else -1 for name in names], dtype=np.int64)
     if strangers := len(given.keys() - set(names)):
@@ -100,17 +108,23 @@ def read_labels(path: Path, names: Sequence[str]) -> tuple[Labels, list[str]]:
     return labels, classes
 
 
-def labels_by_folder(names: Sequence[str]) -> dict[str, str]:
-    """name -> the first folder on its way down from the folder that holds all images; those that lie in none have no label."""
-    folders = {name: PurePath(name).parent.parts for name in names}
-    levels = zip(*folders.values(), strict=False)
-    shared = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
-    found = {name: parts[shared] for name, parts in folders.items() if len(parts) > shared}
-    if len(set(found.values())) < 2:
-        raise UserError(
-            f"--labels {FOLDERS}: the images lie in one folder; they can be told apart by folders where each kind has one"
-        )
-    return found
+def labels_by_folder(names: Sequence[str], root: str = "") -> dict[str, str]:
+    """name -> the first folder on its way down from the folder that holds all images; those that lie in none have no label.
+
+    Tar shards are cut anywhere, so those on the way do not count, unless they alone tell images apart.
+    """
+    # from the root, as a list may name files beside its own folder: ".." is none
+    whole = {name: PurePath(os.path.normpath(os.path.join(root, name))).parent.parts for name in names}
+    inner = {name: tuple(part for part in parts if not is_shard(os.fsencode(part))) for name, parts in whole.items()}
+    for folders in (inner, whole):
+        levels = zip(*folders.values(), strict=False)
+        shared = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
+        found = {name: parts[shared] for name, parts in folders.items() if len(parts) > shared}
+        if len(set(found.values())) > 1:
+            return found
+    raise UserError(
+        f"--labels {FOLDERS}: the images lie in one folder; they can be told apart by folders where each kind has one"
+    )
 
 
 def _labels_in(path: Path) -> dict[str, str]:
@@ -131,6 +145,8 @@ def _labelled_rows(path: Path) -> list[dict[str, str]]:
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             text = file.read()
+        if text.startswith(UTF16):
+            raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
         head = text.partition("\n")[0]
         # in half of the world spreadsheets write semicolons
         delimiter = ";" if ";" in head and "," not in head else ","

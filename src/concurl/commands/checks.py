@@ -54,8 +54,8 @@ def check_folder(output: Path, source: str | Path | None = None) -> None:
     _check_outside(output, source)
 
 
-def check_file(output: Path, name: str, source: str | Path | None = None) -> None:
-    """Refuse a place where no file can or may be written; `name` is one for the example."""
+def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
+    """Refuse a place where no file can or may be written; `name` is one for the example, `inputs` are only read."""
     if output.is_dir():
         raise UserError(f"{output} is a folder; name a file with -o, such as {output / name}")
     # A file is renamed into its place when it is whole: root would be left without a /dev/null.
@@ -65,12 +65,17 @@ def check_file(output: Path, name: str, source: str | Path | None = None) -> Non
         raise UserError(
             f"{output.parent}: no such folder to write {output.name} to; make it, or choose another with -o"
         )
-    if source is not None and output.exists() and os.path.exists(source) and os.path.samefile(output, source):
-        raise UserError(f"-o {output} is what names the images, and would be replaced; choose another file")
-    if output.name in ("assignments.csv", "skipped.csv") and (output.parent / "run.json").exists():
-        raise UserError(f"-o {output} is a table of the run itself, and would be replaced; choose another file")
+    for given in inputs:
+        if given is not None and output.exists() and os.path.exists(given) and os.path.samefile(output, given):
+            raise UserError(f"-o {output} is what is read, and would be replaced; choose another file")
+    if (output.parent / "run.json").exists():
+        from concurl.runfolder import FILES  # it imports torch, which takes long: only where it is needed
+
+        if output.name in {*FILES, "run.json", "names.json"} - {"report.html"}:  # the page can be made again
+            raise UserError(f"-o {output} is a file of the run itself, and would be replaced; choose another one")
     _check_writable(output)
-    _check_outside(output, source)
+    for given in inputs:
+        _check_outside(output, given)
 
 
 def _check_outside(output: Path, source: str | Path | None) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from concurl.commands.checks import check_file, check_run
 from concurl.commands.images import add_labels, add_moved, change_of_images, moved_to, open_again
@@ -38,8 +38,6 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(quiet=False)
     check_run(given.run)
-    if given.output is not None:
-        check_file(given.output, "scores.json", given.labels)
     from concurl import run, runfolder
     from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
@@ -47,7 +45,13 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.metrics import chance
 
     config = runfolder.config_of(given.run)
-    opened, labels = _open(given, config)
+    about = moved_to(runfolder.run_facts(given.run), given.moved)
+    if given.data_dir is not None:
+        about["data_dir"] = str(given.data_dir)
+    if given.output is not None:
+        own = given.labels if given.labels is not None and given.labels.is_file() else None
+        check_file(given.output, "scores.json", about["source"], own)
+    opened, labels = _open(given, config, about)
     trained = run.model_of(given.run, given.device)
     progress = Progress("label", len(opened.images), "images")
     assignment = assign(trained, opened.images.images, branches=run.SCORED, advance=progress.advance)
@@ -65,18 +69,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _open(given: argparse.Namespace, config: Config) -> tuple[Opened, NDArray[np.int64]]:
+def _open(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> tuple[Opened, NDArray[np.int64]]:
     """The run's images and their labels; -1 where there is none."""
-    from concurl import runfolder
     from concurl.clustering.evaluate import FOLDERS, read_labels
 
-    about = moved_to(runfolder.run_facts(given.run), given.moved)
-    if given.data_dir is not None:
-        about["data_dir"] = str(given.data_dir)
     opened = open_again(about, config)
     labels = opened.labels
     if given.labels is not None:
-        labels, _ = read_labels(given.labels, opened.images.names)
+        labels, _ = read_labels(given.labels, opened.images.names, opened.images.root)
     if labels is None:
         raise UserError(
             f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "

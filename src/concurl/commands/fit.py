@@ -106,12 +106,15 @@ def _parser(argv: list[str]) -> Parser:
 
 
 def _recipe_named(argv: list[str]) -> str:
-    """--recipe is read before the rest, as it decides the defaults that --help shows. The last one counts, as elsewhere."""
+    """--recipe is read before the rest, as it decides the defaults that --help shows. The last one counts, as elsewhere.
+
+    One without a value is passed over: the parser refuses it.
+    """
     named = "modern"
     for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        if word == "--recipe":
+        if word == "--recipe" and after and not after.startswith("-"):
             named = after
-        elif word.startswith("--recipe="):
+        elif word.startswith("--recipe=") and word != "--recipe=":
             named = word.partition("=")[2]
     return named
 

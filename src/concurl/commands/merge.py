@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     if given.output is None:
         raise parser.missing("no output file; add -o FILE.csv")
-    check_file(given.output, "new.csv")
+    check_file(given.output, "new.csv", *given.parts.glob("part-*"))
     from concurl.data.parts import merge
 
     labelled, left_out = merge(given.parts, given.output)

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
-        labels, classes = read_labels(given.labels, opened.images.names)
+        labels, classes = read_labels(given.labels, opened.images.names, opened.images.root)
         opened = replace(opened, labels=labels, classes=classes)
     print(write_report(given.run, config, opened, given.output, other_labels=given.labels is not None))
     return 0

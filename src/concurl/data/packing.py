@@ -93,5 +93,7 @@ def _claim(folder: Path, listing: Listing, per_shard: int) -> None:
         raise UserError(
             f"{folder} holds shards of another source, size, or state of the files; choose another folder with -o"
         )
+    if not manifest.exists() and (strangers := sorted(folder.glob("shard-*.tar"))):
+        raise UserError(f"{strangers[0]} is not one of ours, and would be replaced; choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(manifest, claim)

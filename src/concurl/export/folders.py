@@ -84,9 +84,11 @@ def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
     found = list(compress(rows, there))
     if not all(there):
         row, file = rows[there.index(False)]
-        if any(parent.is_file() for parent in file.parents):  # a tar shard
+        shard = any(parent.is_file() for parent in file.parents)
+        if shard and not found:
             raise _nothing_to_link(run)
-        gone = f"not in {root}: {there.count(False):,} of the run's {len(rows):,} images, the first {row['path']!r}"
+        where = "in tar shards, or gone" if shard else f"not in {root}"
+        gone = f"{where}: {there.count(False):,} of the run's {len(rows):,} images, the first {row['path']!r}"
         if not found:
             raise UserError(f"{gone}; if they moved, give their place with --source")
         log.warning("%s; left out", gone)
