@@ -61,6 +61,19 @@ def test_an_umlaut_is_one_however_it_is_written(tmp_path):
     assert classes == ["x"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Path, Label\nd.png, cat\na.png, dog\n",
+        "id;file_name;class\n1;d.png;cat\n2;a.png;dog\n",
+        "label\tpath\ncat\td.png\ndog\ta.png\n",
+    ],
+)
+def test_labels_are_read_as_spreadsheets_write_them(tmp_path, text):
+    """As lists of images are: by one reader."""
+    assert read_labels(written(tmp_path, text), NAMES)[0].tolist() == [1, -1, 0]
+
+
 @pytest.mark.parametrize("rest", ["", "b/c.png,\n", "b/c.png\n", "a.png,dog\n"])
 def test_some_labels_are_enough(tmp_path, rest):
     labels, classes = read_labels(written(tmp_path, f"path,label\nd.png,cat\na.png,dog\n{rest}"), NAMES)
@@ -76,20 +89,19 @@ def test_labels_of_strangers_are_counted(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "(it has: nothing)"),
-        ("path,label\n", "columns path and label"),
-        ("file,label\na.png,1\n", "columns path and label"),
-        ("path,class\na.png,1\n", "columns path and label"),
+        ("", "which column holds the paths? Call it path (found: none)"),
+        ("path,label\n", "its column label is empty"),
+        ("name,label\na.png,1\n", "which column holds the paths? Call it path (found: name, label)"),
+        ("path,kind\na.png,1\n", "which column holds the labels? Call it label (found: path, kind)"),
         (
             "path,label\nx.png,1\ny.png,2\n",
             "none of its 2 paths is in the run (it has, for example, 'x.png', the run 'a.png')",
         ),
         (b"path,label\n\xe4.png,1\n", "save it as csv in UTF-8"),
         ("path,label\na.png,1\n".encode("utf-16"), "text in UTF-16; save it as csv in UTF-8"),
-        ("path,class\na.png,1\n", "(it has: 'path', 'class')"),
         ("path,label\na.png,\nb/c.png\n", "its column label is empty"),
         ("path,label\na.png,1\nd.png,1\na.png,2\n", "'a.png' has two labels, '1' and '2'"),
-        ("path,label\na.png," + 200_000 * "1", "cannot be read as a csv (field larger"),
+        ("path,label\na.png," + 200_000 * "1", "line 2: field larger"),
     ],
 )
 def test_what_does_not_match_is_refused_in_one_line(tmp_path, text, reason):

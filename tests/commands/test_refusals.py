@@ -205,7 +205,7 @@ def test_wrong_labels_and_models(capsys: pytest.CaptureFixture[str], photos: Pat
     Path("labels.csv").write_text("path,label\nother.png,1\n")
     assert "none of its 1 paths" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     Path("labels.csv").write_text("file\nx\n")
-    assert "path and label" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
+    assert "which column holds the labels?" in refused(capsys, "evaluate", "run", "--labels", "labels.csv")
     assert "--labels" in refused(capsys, "evaluate", "run")
     assert "no model here" in refused(capsys, "predict", str(photos), str(photos), "-o", "x.csv", "--quiet")
     assert "no config.json" in refused(capsys, "evaluate", str(photos))

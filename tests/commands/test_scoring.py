@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sklearn.metrics import adjusted_rand_score
-from small_run import fit, rows
+from small_run import TINY, fit, refused, rows
 
 from concurl.cli import main
 from concurl.clustering.evaluate import read_labels
@@ -119,3 +119,9 @@ def test_one_folder_tells_no_kinds_apart(names: list[str]) -> None:
 def test_a_file_of_that_name_is_read(photos: Path) -> None:
     Path("folders").write_text("path,label\na/1.png,x\n2.png,y\n")
     assert read_labels(Path("folders"), ["a/1.png", "2.png"])[1] == ["x", "y"]
+
+
+def test_a_benchmark_is_not_scored_by_its_splits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "digits", "--limit", "24", "-k", "3", "-o", "run", *TINY]) == 0
+    for verb in ("evaluate", "report"):
+        assert "digits has labels of its own" in refused(capsys, verb, "run", "--labels", "folders")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import os
 import unicodedata
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
-from concurl.data.lists import UTF16
 from concurl.data.shards import is_shard
+from concurl.data.usercsv import read_columns
 from concurl.errors import UserError, no_such
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge
@@ -130,40 +128,22 @@ def labels_by_folder(names: Sequence[str], root: str = "") -> dict[str, str]:
 def _labels_in(path: Path) -> dict[str, str]:
     """path -> label, as the csv says, with paths in Unicode's composed form."""
     given: dict[str, str] = {}
-    for row in _labelled_rows(path):
-        name = unicodedata.normalize("NFC", (row["path"] or "").removeprefix("./"))
-        label = (row["label"] or "").strip()  # a space that nobody sees would make a class of its own
-        if label and given.setdefault(name, label) != label:
-            both = f"{given[name]!r} and {label!r}"
-            raise UserError(f"{path}: {row['path']!r} has two labels, {both}; leave one")
+    try:
+        for name, label in read_columns(path, "path", "label"):
+            plain, label = (
+                unicodedata.normalize("NFC", name.removeprefix("./")),
+                label.strip(),
+            )  # spaces that nobody sees
+            if label and given.setdefault(plain, label) != label:
+                both = f"{given[plain]!r} and {label!r}"
+                raise UserError(f"{path}: {name!r} has two labels, {both}; leave one")
+    except FileNotFoundError:
+        raise no_such(path) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read as a csv ({error.strerror})") from None
     if not given:
         raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
     return given
-
-
-def _labelled_rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            text = file.read()
-        if text.startswith(UTF16):
-            raise UserError(f"{path}: text in UTF-16; save it as csv in UTF-8")
-        head = text.partition("\n")[0]
-        # in half of the world spreadsheets write semicolons
-        delimiter = ";" if ";" in head and "," not in head else ","
-        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-        rows, columns = list(table), table.fieldnames or ()
-    except FileNotFoundError:
-        raise no_such(path) from None
-    except (OSError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot be read as a csv ({why})") from None
-    if not rows or not {"path", "label"} <= set(columns):
-        has = ", ".join(map(ascii, columns))[:80] or "nothing"
-        found = "" if {"path", "label"} <= set(columns) else f" (it has: {has})"
-        raise UserError(
-            f"{path}: a csv with the columns path and label is needed, with a row for each labelled image{found}"
-        )
-    return rows
 
 
 def pixel_baseline(images: NDArray[np.uint8], labels: Labels, n_clusters: int) -> dict[str, float]:

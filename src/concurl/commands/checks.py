@@ -33,6 +33,14 @@ def check_meaning(source: str, data_dir: Path | None) -> None:
         )
 
 
+def check_labels(labels: Path | None, source: str) -> None:
+    """Refuse folders as the labels of a benchmark: the names of its images would tell train from test."""
+    from concurl.data.benchmarks import BENCHMARKS
+
+    if str(labels) == "folders" and source in BENCHMARKS:
+        raise UserError(f"--labels folders: {source} has labels of its own; leave this out")
+
+
 def check_least(option: str, value: int | None, least: int) -> None:
     """Refuse a number below `least`; None is an option that was not given."""
     if value is not None and value < least:

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.checks import check_file, check_run
+from concurl.commands.checks import check_file, check_labels, check_run
 from concurl.commands.images import add_labels, add_moved, change_of_images, moved_to, open_again
 from concurl.counted import counted
 from concurl.data.aside import write_whole
@@ -46,6 +46,7 @@ def main(argv: list[str]) -> int:
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
+    check_labels(given.labels, about["source"])
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)
     if given.output is not None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_run
+from concurl.commands.checks import check_file, check_labels, check_run
 from concurl.commands.images import (
     REPLACED,
     add_labels,
@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
+    check_labels(given.labels, about["source"])
     if given.output is None:
         if not os.access(given.run, os.W_OK):
             elsewhere = call("report", given.run, "-o", f"{given.run.resolve().name}.html")
