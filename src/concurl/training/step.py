@@ -83,14 +83,24 @@ class Step:
         """(L_total, L1, L2, L3) as one tensor; L2 and L3 are 0 before clustering begins."""
         x = joined(views)
         with precision(self.autocast, x.device):
-            # NOTE: all views go through in one pass, so batch norm normalises them together.
             if known is None:
-                with self.side.beside() if self.side else nullcontext():
-                    known = Known(self.target(x), None)
-            online: Embeddings = self.model(x)
-            if self.side is not None:
-                self.side.join()
+                online, target = self.both_branches(x)
+                known = Known(target, None)
+            else:
+                online = self.model(x)
         return self.objective(online, known.target or online, now, clustering, known.codes)
+
+    def both_branches(self, x: Tensor) -> tuple[Embeddings, Embeddings | None]:
+        """The embeddings of all views by the online branch and by the target (see `target`).
+
+        NOTE: all views go through in one pass, so batch norm normalises them together.
+        """
+        with self.side.beside() if self.side else nullcontext():
+            target = self.target(x)
+        online: Embeddings = self.model(x)
+        if self.side:
+            self.side.join()
+        return online, target
 
     def objective(
         self,
