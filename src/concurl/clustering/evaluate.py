@@ -130,10 +130,8 @@ def _labels_in(path: Path) -> dict[str, str]:
     given: dict[str, str] = {}
     try:
         for name, label in read_columns(path, "path", "label"):
-            plain, label = (
-                unicodedata.normalize("NFC", name.removeprefix("./")),
-                label.strip(),
-            )  # spaces that nobody sees
+            plain = unicodedata.normalize("NFC", name.removeprefix("./"))
+            label = label.strip()  # a space that nobody sees would make a class of its own
             if label and given.setdefault(plain, label) != label:
                 both = f"{given[plain]!r} and {label!r}"
                 raise UserError(f"{path}: {name!r} has two labels, {both}; leave one")

@@ -37,7 +37,7 @@ def check_labels(labels: Path | None, source: str) -> None:
     """Refuse folders as the labels of a benchmark: the names of its images would tell train from test."""
     from concurl.data.benchmarks import BENCHMARKS
 
-    if str(labels) == "folders" and source in BENCHMARKS:
+    if labels is not None and str(labels) == "folders" and not labels.is_file() and source in BENCHMARKS:
         raise UserError(f"--labels folders: {source} has labels of its own; leave this out")
 
 
