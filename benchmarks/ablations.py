@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from concurl import run
 from concurl.config import Config
 from concurl.data.opened import open_source
-from concurl.data.parts import Part
 from concurl.recipes import recipe
+from concurl.runs import run
+from concurl.runs.parts import Part
 from concurl.training.device import Arithmetic
 from record import keep, known, scores_of
 

@@ -24,8 +24,8 @@ from concurl.clustering.metrics import accuracy
 from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.objective.kmeans import spherical_kmeans
-from concurl.run import model_of
-from concurl.runfolder import config_of, run_facts
+from concurl.runs.run import model_of
+from concurl.runs.runfolder import config_of, run_facts
 from concurl.training.monitor import effective_dimensions
 
 

@@ -104,7 +104,7 @@ def say(event: str, **facts: Any) -> None:
 
 
 def listing(shards: str, cache: str) -> None:
-    from concurl.data.listing import list_source
+    from concurl.data.files.listing import list_source
 
     for event in ("read", "index"):
         say(f"{event} begins")
@@ -114,10 +114,10 @@ def listing(shards: str, cache: str) -> None:
 
 
 def fit(shards: str, cache: str, folder: str, device: str) -> None:
-    from concurl import run
     from concurl.config import Config
-    from concurl.data import feed
     from concurl.data.opened import open_source
+    from concurl.data.storage import feed
+    from concurl.runs import run
     from concurl.training import trainer as training
 
     for event in ("pack", "open"):

@@ -12,7 +12,7 @@ import torch
 
 from concurl.clustering.assign import assign
 from concurl.config import Config
-from concurl.data.feed import Feed, Resident, Streaming
+from concurl.data.storage.feed import Feed, Resident, Streaming
 from concurl.network.embed import CHUNK_CPU, CHUNK_GPU
 from concurl.network.trained import TrainedModel
 from concurl.training.trainer import Trainer

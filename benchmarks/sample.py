@@ -20,7 +20,7 @@ from concurl.clustering.evaluate import read_labels
 from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.report import RunFacts
-from concurl.runfolder import config_of, run_facts
+from concurl.runs.runfolder import config_of, run_facts
 
 POINTS = 2_000  # more would hide each other on paper
 AXES = 50  # what report/layout.py gives to t-SNE: no more needs to travel

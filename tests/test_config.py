@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from concurl import run
+from concurl.commands.options import config_help
 from concurl.config import Config, Preset
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
-from concurl.options import config_help
 from concurl.recipes import RECIPES, SetFacts, recipe, settle
+from concurl.runs import run
 
 CIFAR = SetFacts(n_images=60_000, height=32, width=32, gray=False, gpu=True)
 

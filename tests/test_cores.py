@@ -10,7 +10,7 @@ import torch
 
 from concurl import cores
 from concurl.config import Config
-from concurl.data.workers import worker_count
+from concurl.data.checking.workers import worker_count
 from concurl.training.device import Arithmetic
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from concurl import assignments, run
 from concurl.cli import main
 from concurl.data.batches import sample
-from concurl.data.feed import make_feed
 from concurl.data.opened import open_source
+from concurl.data.storage.feed import make_feed
+from concurl.runs import assignments, run
 from concurl.training import trainer as training
 from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_photos, torchrun, weights
 

@@ -19,19 +19,19 @@ from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from concurl import run
 from concurl.clustering.assign import Assignment, assign
 from concurl.config import LARGEST_SEED, Config, filled
+from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.data.imageset import Skipped
-from concurl.data.lists import LIST_SUFFIXES
 from concurl.data.opened import open_source
-from concurl.data.reading import Reading
+from concurl.data.pictures.reading import Reading
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
 from concurl.progress import AboveBars, end_bars, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
+from concurl.runs import run
 from concurl.training.device import Arithmetic, choose_device, draws_by_seed, torch_of_its_own
 from concurl.training.interrupt import Interrupted
 

@@ -158,5 +158,5 @@ def test_what_are_no_two_lists_is_refused(truth, clusters):
 
 
 def test_who_needs_no_scores_does_not_wait_for_scipy():
-    check = "import sys, concurl.run; sys.exit('scipy' in sys.modules)"
+    check = "import sys, concurl.runs.run; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -14,7 +14,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CONCURL_DATA", raising=False)
-    monkeypatch.setattr("concurl.data.workers.usable_cores", lambda: 1)  # one decoder to start; tests/data has several
+    monkeypatch.setattr(
+        "concurl.data.checking.workers.usable_cores", lambda: 1
+    )  # one decoder to start; tests/data has several
     return tmp_path
 
 

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from small_run import TINY, fit, refused, rows
 
-from concurl import run
 from concurl.cli import main
-from concurl.data import stl
+from concurl.data.publishers import stl
+from concurl.runs import run
 from concurl.training.checkpoint import checkpoints
 from trees import tree_hash
 
@@ -107,7 +107,7 @@ def test_the_papers_four_settings_run_on_digits(weights: str, capsys: pytest.Cap
 
 
 def test_no_workers_are_no_process_but_this_one(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("concurl.data.workers._Worker", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr("concurl.data.checking.workers._Worker", lambda *_: pytest.fail("a process was started"))
     assert fit(photos, "--image-size", "none", "--workers", "0") == 0
     shutil.rmtree("cache")  # or nothing would be decoded again
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report", "--workers", "0"]) == 0
@@ -190,7 +190,7 @@ def test_ctrl_c_while_labelling_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("concurl.run.embeddings", interrupted)
+        patch.setattr("concurl.runs.run.embeddings", interrupted)
         assert fit(photos) == 130
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "go on with: " in line]
     assert main([*shlex.split(line.partition("go on with: concurl ")[2]), "--no-report"]) == 0  # pasted

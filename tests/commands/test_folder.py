@@ -10,7 +10,7 @@ import pytest
 from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.runfolder import run_folder, write_text
+from concurl.runs.runfolder import run_folder, write_text
 from trees import tree_hash
 
 OWN = ["report.html", "assignments.csv", "model/mine.txt", "checkpoints/mine.txt", "train.log", "run.json"]
@@ -80,7 +80,7 @@ def test_the_models_folder_is_replaced_as_a_whole_and_so_must_be_a_runs(
 
 def test_a_run_killed_while_it_began_can_be_started_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any of its first writes: what lies there is its own, whether a new run, another's features or --overwrite began."""
-    from concurl import runfolder
+    from concurl.runs import runfolder
 
     assert fit(photos, "--cluster-start", "0.5") == 0
     Path("run").rename("origin")

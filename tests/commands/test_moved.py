@@ -10,7 +10,7 @@ import pytest
 from small_run import fit, refused, rows
 
 from concurl.cli import main
-from concurl.data import cifar
+from concurl.data.publishers import cifar
 
 
 def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

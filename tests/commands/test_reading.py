@@ -12,7 +12,7 @@ from small_run import fit, refused, rows
 
 from concurl import ConCURL
 from concurl.cli import main
-from concurl.data.reading import OWN, Reading
+from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.sources import read_source
 
 

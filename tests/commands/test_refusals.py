@@ -170,7 +170,7 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
 
 
 def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from concurl.runfolder import run_folder
+    from concurl.runs.runfolder import run_folder
 
     with run_folder(Path("run"), resume=False, overwrite=False):
         begun = {"source": str(photos), "data_dir": None, "limit": None}
@@ -187,7 +187,7 @@ def test_a_file_system_without_locks_can_hold_a_run(photos: Path, monkeypatch: p
 
 
 def test_a_held_lock_may_also_be_said_by_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from concurl.runfolder import run_folder
+    from concurl.runs.runfolder import run_folder
 
     def held(*_: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from pillow_heif import register_heif_opener
 
-from concurl.data.content import DecodeError
-from concurl.data.decode import decode
+from concurl.data.pictures.content import DecodeError
+from concurl.data.pictures.decode import decode
 
 register_heif_opener()  # here to write them
 

@@ -20,9 +20,9 @@ from mutants import mutated
 from pictures import encoded, png, png_bomb, scene
 from PIL import Image
 
-from concurl.data import audit as audit_module
-from concurl.data.audit import Row, audit, summarise, write_csv
-from concurl.data.firsts import Firsts
+from concurl.data.checking import audit as audit_module
+from concurl.data.checking.audit import Row, audit, summarise, write_csv
+from concurl.data.checking.firsts import Firsts
 from concurl.errors import RunError
 from trees import tree_hash
 
@@ -73,7 +73,7 @@ def test_a_crashing_decoder_costs_its_file_only(tmp_path: Path, monkeypatch: pyt
         (photos / f"{i:02}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
     (tmp_path / "crashing.py").write_text(
         "import os\n"
-        "from concurl.data import examine as real\n"
+        "from concurl.data.checking import examine as real\n"
         "def examine(task):\n"
         "    if b'05.png' in task:\n"
         "        os._exit(1)\n"
@@ -249,7 +249,7 @@ def test_mutated_files(tmp_path: Path) -> None:
 # In an interpreter of its own: ru_maxrss of a child begins with what its parent held when it forked.
 MEASURE = """
 import resource, sys, time
-from concurl.data.audit import audit
+from concurl.data.checking.audit import audit
 start, count = time.time(), 0
 for row in audit(sys.argv[1]):
     count += 1

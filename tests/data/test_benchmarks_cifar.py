@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from concurl.data import cifar
 from concurl.data.benchmarks import load_benchmark
+from concurl.data.publishers import cifar
 from concurl.errors import UserError
 
 SMALL = {f"data_batch_{i}": 3 for i in range(1, 6)} | {"test_batch": 4, "train": 6, "test": 5}
@@ -237,7 +237,7 @@ def test_what_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     write_set(tmp_path, "10", "binary", packed=False)
-    monkeypatch.setattr("concurl.data.archives.open", denied, raising=False)  # root may read anything
+    monkeypatch.setattr("concurl.data.publishers.archives.open", denied, raising=False)  # root may read anything
     with pytest.raises(UserError, match=r"cifar-10-batches-bin: cannot be read \(Permission denied\)"):
         load_benchmark("cifar10", tmp_path)
 

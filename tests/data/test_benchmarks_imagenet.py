@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from concurl.data.benchmarks import load_benchmark
-from concurl.data.imagenet import SUBSETS
+from concurl.data.publishers.imagenet import SUBSETS
 from concurl.errors import UserError
 
 # Chang et al. 2017 (Deep Adaptive Image Clustering), as the field has used them since

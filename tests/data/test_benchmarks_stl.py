@@ -7,8 +7,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from concurl.data import stl
 from concurl.data.benchmarks import load_benchmark
+from concurl.data.publishers import stl
 from concurl.errors import UserError
 
 SMALL = {"train": 3, "test": 2, "unlabeled": 4}

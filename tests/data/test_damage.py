@@ -14,9 +14,9 @@ from mutants import FORMATS, mutated
 from pictures import encoded, scene, status_of, tiff
 from PIL import Image
 
-from concurl.data import content
-from concurl.data.content import DecodeError, read_content
-from concurl.data.decode import decode
+from concurl.data.pictures import content
+from concurl.data.pictures.content import DecodeError, read_content
+from concurl.data.pictures.decode import decode
 
 
 @pytest.mark.parametrize("name", FORMATS)

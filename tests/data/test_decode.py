@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from pictures import encoded, png_bomb, scene, status_of
 from PIL import Image, ImageFile
 
-from concurl.data import decode as decode_module
-from concurl.data.content import DecodeError
-from concurl.data.decode import decode, decode_picture
-from concurl.data.header import _learn_heif, image_size
-from concurl.data.reading import Reading
+from concurl.data.pictures import decode as decode_module
+from concurl.data.pictures.content import DecodeError
+from concurl.data.pictures.decode import decode, decode_picture
+from concurl.data.pictures.header import _learn_heif, image_size
+from concurl.data.pictures.reading import Reading
 
 # ---- EXIF ----------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pictures import encoded, png, tiff
 from PIL import Image
 
-from concurl.data.content import DecodeError
-from concurl.data.decode import Decoded, decode, decode_picture
-from concurl.data.reading import Reading
+from concurl.data.pictures.content import DecodeError
+from concurl.data.pictures.decode import Decoded, decode, decode_picture
+from concurl.data.pictures.reading import Reading
 
 RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from concurl.data.batches import epoch_order, sample
-from concurl.data.feed import Resident, Streaming, free_host_memory, make_feed, read_ahead
-from concurl.data.fingerprint import fingerprint
-from concurl.data.picked import pick
+from concurl.data.storage.feed import Resident, Streaming, free_host_memory, make_feed, read_ahead
+from concurl.data.storage.fingerprint import fingerprint
+from concurl.data.storage.picked import pick
 
 CPU = torch.device("cpu")
 
@@ -92,7 +92,7 @@ def test_a_choice_of_a_set_on_disk_stays_there_where_it_does_not_fit(
     np.save(tmp_path / "pack.npy", images)
     some = pick(np.load(tmp_path / "pack.npy", mmap_mode="r"), np.arange(0, 50, 2))
     assert isinstance(make_feed(some, CPU), Resident)
-    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: 1000)
+    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: 1000)
     assert isinstance(make_feed(some, CPU), Streaming)
 
 
@@ -127,16 +127,16 @@ def test_what_does_not_fit_is_streamed(images: np.ndarray, tmp_path: Path, monke
     path = tmp_path / "pack.npy"
     np.save(path, images)
     mapped = np.load(path, mmap_mode="r")
-    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: images.nbytes)
+    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Streaming)
     assert isinstance(make_feed(images, CPU), Resident)  # an array is in memory as it is
-    monkeypatch.setattr("concurl.data.feed.free_host_memory", lambda: 10 * images.nbytes)
+    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: 10 * images.nbytes)
     assert isinstance(make_feed(mapped, CPU), Resident)
 
 
 def test_free_memory_is_what_the_machine_and_the_container_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"/proc/meminfo": 1000, "/sys/fs/cgroup/memory.max": 300, "/sys/fs/cgroup/memory.current": 100}
-    monkeypatch.setattr("concurl.data.feed._number", lambda path, *_: found.get(path))
+    monkeypatch.setattr("concurl.data.storage.feed._number", lambda path, *_: found.get(path))
     assert free_host_memory() == 200
     found["/sys/fs/cgroup/memory.current"] = 400
     assert free_host_memory() == 0

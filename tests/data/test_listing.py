@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from folders import HOSTILE
 
-from concurl.data import folder
-from concurl.data.listing import Listing, list_files, list_source
+from concurl.data.files import folder
+from concurl.data.files.listing import Listing, list_files, list_source
 from concurl.errors import UserError
 
 

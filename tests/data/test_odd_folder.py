@@ -19,7 +19,7 @@ from PIL import Image
 from concurl.cli import main
 from concurl.config import Config
 from concurl.data.sources import read_source
-from concurl.run import largest_size
+from concurl.runs.run import largest_size
 
 SIDE = 32  # of the scenes and of the run: what is kept is then what was drawn, pixel for pixel
 Scene = NDArray[np.uint8]  # (SIDE, SIDE, 3)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concurl.data.parts import Part, merge
 from concurl.errors import UserError
+from concurl.runs.parts import Part, merge
 
 
 @given(st.integers(0, 300), st.integers(1, 20), st.integers(1, 9))

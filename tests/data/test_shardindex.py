@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from concurl.data import shardindex, shards
-from concurl.data.entry import find_entry
-from concurl.data.listing import list_source
-from concurl.data.packing import pack
+from concurl.data.files import shardindex, shards
+from concurl.data.files.entry import find_entry
+from concurl.data.files.listing import list_source
+from concurl.data.storage.packing import pack
 
 NAMES = ["b.png", "a/1.jpg", "note.txt", "../../evil.jpg", "/x.jpg", "\udcff.png", "b.png"]  # the last b.png is valid
 

@@ -15,14 +15,14 @@ from folders import HOSTILE, zoo
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import sizes
 from concurl.data.batches import sample
-from concurl.data.decode import decode
+from concurl.data.files.listing import list_source
 from concurl.data.imageset import ImageSet
-from concurl.data.listing import list_source
-from concurl.data.packed import read_files
-from concurl.data.sizes import choose_size, stored_size
+from concurl.data.pictures.decode import decode
 from concurl.data.sources import read_source
+from concurl.data.storage import sizes
+from concurl.data.storage.packed import read_files
+from concurl.data.storage.sizes import choose_size, stored_size
 from concurl.errors import UserError
 from trees import tree_hash
 

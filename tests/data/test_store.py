@@ -20,14 +20,15 @@ import pytest
 from pictures import encoded, scene
 from PIL import Image
 
-from concurl.data import audit, packed, store
-from concurl.data.decode import decode_picture
+from concurl.data.checking import audit
+from concurl.data.files.listing import list_source
 from concurl.data.imageset import ImageSet
-from concurl.data.listing import list_source
-from concurl.data.packed import read_listing
-from concurl.data.reading import Reading
+from concurl.data.pictures.decode import decode_picture
+from concurl.data.pictures.reading import Reading
 from concurl.data.sources import read_source
-from concurl.data.store import find_slot, open_pack, write_pack
+from concurl.data.storage import packed, store
+from concurl.data.storage.packed import read_listing
+from concurl.data.storage.store import find_slot, open_pack, write_pack
 from concurl.errors import RunError, UserError
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from concurl.aside import written_aside
 from concurl.cores import usable_cores
-from concurl.data.aside import written_aside
-from concurl.data.workers import Lost, ordered_map, worker_count
+from concurl.data.checking.workers import Lost, ordered_map, worker_count
 from concurl.errors import RunError
 
 FUNCTION = """
@@ -119,7 +119,7 @@ def test_no_worker_outlives_the_map() -> None:
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from concurl.data.workers import ordered_map\n"
+        "from concurl.data.checking.workers import ordered_map\n"
         "for result in ordered_map('worker_functions:work', iter(lambda: b'pid', None), workers=2):\n"
         "    print(result.decode(), flush=True)\n"
     )
@@ -146,7 +146,7 @@ def test_a_script_without_a_main_guard(tmp_path: Path) -> None:
     """multiprocessing would run it again in each worker, and so for ever."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from concurl.data.workers import ordered_map\n"
+        "from concurl.data.checking.workers import ordered_map\n"
         "print(list(ordered_map('worker_functions:work', [b'a', b'b'], workers=2)))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)

@@ -183,7 +183,7 @@ def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]:
     def train(images: Any, config: Config, **_: Any) -> None:
         raise Asked(config)
 
-    monkeypatch.setattr("concurl.run.fit", train)
+    monkeypatch.setattr("concurl.runs.run.fit", train)
 
     def ask(source: Any = None, **parameters: Any) -> Config:
         pixels = np.random.default_rng(0).integers(0, 256, (300, 12, 12), dtype=np.uint8)

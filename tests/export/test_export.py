@@ -23,7 +23,7 @@ from concurl.clustering.assign import assign
 from concurl.errors import RunError, UserError
 from concurl.export import program
 from concurl.export.folders import export_folders
-from concurl.run import model_of
+from concurl.runs.run import model_of
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from browser import Browser, text, until
 from synthetic_run import Run, make_run, row_of
 
-from concurl.clusternames import read_names
 from concurl.report import write_report
 from concurl.report.facts import RunFacts
+from concurl.runs.clusternames import read_names
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)

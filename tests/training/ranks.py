@@ -30,7 +30,9 @@ def in_ranks(size: int, work: Callable[..., Any], folder: Path, *arguments: Any)
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     # One server imports, once, what a training comes to import; the ranks are forked from it.
-    mp.get_context("forkserver").set_forkserver_preload(["concurl.run", "pytest", "sklearn.cluster", "torch._dynamo"])
+    mp.get_context("forkserver").set_forkserver_preload(
+        ["concurl.runs.run", "pytest", "sklearn.cluster", "torch._dynamo"]
+    )
     mp.start_processes(_rank, (size, port, work, folder, arguments), nprocs=size, start_method="forkserver")
     return [pickle.loads((folder / f"rank-{rank}").read_bytes()) for rank in range(size)]
 

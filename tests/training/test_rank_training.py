@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from concurl import run
 from concurl.config import Config
 from concurl.errors import RunError
+from concurl.runs import run
 from concurl.training.batchnorm import AllReduceBatchNorm
 from concurl.training.checkpoint import checkpoints
 from concurl.training.distributed import World

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from concurl.data.feed import Streaming
+from concurl.data.storage.feed import Streaming
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn

@@ -20,6 +20,8 @@ def warm() -> Iterator[Warm]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("concurl.data.workers.usable_cores", lambda: 1)  # one decoder to start; tests/data has several
+    monkeypatch.setattr(
+        "concurl.data.checking.workers.usable_cores", lambda: 1
+    )  # one decoder to start; tests/data has several
     photos(tmp_path / "photos")
     return tmp_path

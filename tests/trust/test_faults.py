@@ -129,11 +129,11 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(
 
 def test_a_picture_that_crashes_its_decoder_is_put_aside(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same run as without that picture; and it is in skipped.csv, with the reason."""
-    from concurl.data import audit
+    from concurl.data.checking import audit
 
     (here / "crashing.py").write_text(
         "import os, signal\n"
-        "from concurl.data import examine as real\n"
+        "from concurl.data.checking import examine as real\n"
         "def examine(task):\n"
         "    if b'007.png' in task:\n"
         "        os.kill(os.getpid(), signal.SIGSEGV)\n"
@@ -193,7 +193,7 @@ def test_a_second_run_in_the_folder_is_refused(here: Path, warm: Warm, capsys: p
 
 def test_two_writers_of_one_file(here: Path) -> None:
     """The second is refused, and the first one's file is whole; what a kill left is written over."""
-    from concurl.data.aside import write_whole, written_aside
+    from concurl.aside import write_whole, written_aside
     from concurl.errors import UserError
 
     path = here / "new.csv"

@@ -243,4 +243,4 @@ def test_no_pickle_on_any_path() -> None:
                     found.append(f"{path.relative_to(SOURCE)} calls {ast.unparse(node)}")
                 if called in ("torch.load", "eval", "exec", "torch.jit.load", "torch.export.load", "__import__"):
                     found.append(f"{path.relative_to(SOURCE)} calls {called}")
-    assert found == ["data/cifar.py imports ['pickle']"]
+    assert found == ["data/publishers/cifar.py imports ['pickle']"]

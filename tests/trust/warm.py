@@ -27,7 +27,7 @@ def serve() -> None:
 
 def preload() -> None:
     """All that a run imports sooner or later: of a small one's time that is most."""
-    for name in ("concurl.commands.fit", "concurl.commands.predict", "concurl.report", "concurl.run"):
+    for name in ("concurl.commands.fit", "concurl.commands.predict", "concurl.report", "concurl.runs.run"):
         importlib.import_module(name)
     for name in ("torch._dynamo", "sklearn.cluster", "sklearn.metrics", "openTSNE"):
         importlib.import_module(name)

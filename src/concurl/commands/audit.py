@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_workers
+from concurl.commands.options import Parser, add_config_options, given_config
 from concurl.config import Config
 from concurl.errors import UserError
-from concurl.options import Parser, add_config_options, given_config
 from concurl.progress import speak, stages
 
 
@@ -24,8 +24,8 @@ def main(argv: list[str]) -> int:
     check_workers(given.workers)
     if given.output is not None:
         check_file(given.output, "files.csv", given.source)
-    from concurl.data.audit import audit, summarise, write_csv
-    from concurl.data.reading import Reading
+    from concurl.data.checking.audit import audit, summarise, write_csv
+    from concurl.data.pictures.reading import Reading
 
     reading = Reading.of(Config(**given_config(given)))
     rows = audit(given.source, reading=reading, workers=given.workers, progress=stages())

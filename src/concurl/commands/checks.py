@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from concurl.data.aside import cannot_write
+from concurl.aside import cannot_write
 from concurl.errors import UserError, call, no_such
 
 
@@ -77,7 +77,7 @@ def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
         if given is not None and output.exists() and os.path.exists(given) and os.path.samefile(output, given):
             raise UserError(f"-o {output} is what is read, and would be replaced; choose another file")
     if (output.parent / "run.json").exists():
-        from concurl.runfolder import FILES  # it imports torch, which takes long: only where it is needed
+        from concurl.runs.runfolder import FILES  # it imports torch, which takes long: only where it is needed
 
         if output.name in {*FILES, "run.json", "names.json"} - {"report.html"}:  # the page can be made again
             raise UserError(f"-o {output} is a file of the run itself, and would be replaced; choose another one")
@@ -87,7 +87,7 @@ def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
 
 
 def _check_outside(output: Path, source: str | Path | None) -> None:
-    from concurl.data.pattern import fixed_folder, is_pattern
+    from concurl.data.files.pattern import fixed_folder, is_pattern
 
     own = fixed_folder(str(source)) if source is not None and is_pattern(str(source)) else source
     if own is not None and os.path.isdir(own) and output.resolve().is_relative_to(Path(own).resolve()):

@@ -7,8 +7,8 @@ from pathlib import Path
 from concurl import __version__
 from concurl.commands.checks import check_folder
 from concurl.commands.images import open_again, write_report
+from concurl.commands.options import Parser
 from concurl.errors import UserError, call
-from concurl.options import Parser
 from concurl.progress import speak
 from concurl.recipes import recipe
 
@@ -31,8 +31,8 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(quiet=False)
     check_folder(given.output)
-    from concurl import run, runfolder
     from concurl.clustering.evaluate import pixel_baseline, table
+    from concurl.runs import run, runfolder
 
     about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
     runfolder.check_place(given.output, resume=False, overwrite=True)  # one demo after another needs no word

@@ -8,12 +8,12 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from concurl.aside import write_whole
 from concurl.commands.checks import check_file, check_labels, check_run
 from concurl.commands.images import add_labels, add_moved, change_of_images, moved_to, open_again
+from concurl.commands.options import Parser
 from concurl.counted import counted
-from concurl.data.aside import write_whole
 from concurl.errors import UserError
-from concurl.options import Parser
 from concurl.progress import Progress, speak
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(quiet=False)
     check_run(given.run)
-    from concurl import run, runfolder
     from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
     from concurl.clustering.evaluate import over_labelled, partitions, table
     from concurl.clustering.metrics import chance
+    from concurl.runs import run, runfolder
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from concurl.commands.checks import check_file, check_folder, check_run
 from concurl.commands.images import add_moved, moved_to, open_again
+from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.options import Parser
 from concurl.progress import speak
 
 log = logging.getLogger("concurl")
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     check_run(given.run)
     if given.folders:
         check_folder(given.output, given.moved)
-        from concurl.data.listing import list_source
+        from concurl.data.files.listing import list_source
         from concurl.export.folders import export_folders
         from concurl.report.verdict import trouble_of
 
@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
         if trouble := trouble_of(given.run):
             log.warning("the run is not healthy, do not rely on these folders yet (%s): see its report.html", trouble)
         return 0
-    from concurl import run, runfolder
     from concurl.export.program import export_program
+    from concurl.runs import run, runfolder
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)

@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from concurl import __version__
-from concurl.clusternames import names_of
+from concurl.aside import EX_IOERR
 from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
 from concurl.commands.images import absolute, add_moved, moved_to, open_again, write_report
+from concurl.commands.options import Parser, add_config_options, given_config
 from concurl.config import FEW, LATE
-from concurl.data.aside import EX_IOERR
 from concurl.errors import RunError, UserError, call, no_such
-from concurl.options import Parser, add_config_options, given_config
 from concurl.progress import speak
 from concurl.recipes import RECIPES, recipe
+from concurl.runs.clusternames import names_of
 
 log = logging.getLogger("concurl")
 
 if TYPE_CHECKING:
     from concurl.config import Config
     from concurl.data.imageset import Opened
-    from concurl.run import Result
+    from concurl.runs.run import Result
     from concurl.training.distributed import World
 
 
@@ -160,7 +160,7 @@ def _begin(given: argparse.Namespace, named: str) -> int:
 
 def _branch(given: argparse.Namespace) -> int:
     """A run with the features of another one, and clusters of its own: it goes on from where clustering began there."""
-    from concurl import runfolder
+    from concurl.runs import runfolder
 
     if strangers := [word for word in _fixed(given) if word not in _options(LATE)]:
         raise UserError(
@@ -189,8 +189,8 @@ def _run(
     given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None, hashed: str = ""
 ) -> int:
     """A new run; with an `origin`, one that goes on from where clustering began there, with images of that hash."""
-    from concurl import run, runfolder
-    from concurl.data.fingerprint import fingerprint
+    from concurl.data.storage.fingerprint import fingerprint
+    from concurl.runs import run, runfolder
     from concurl.training.distributed import World
 
     world = World.join()
@@ -227,7 +227,7 @@ def _run(
 
 
 def _resume(given: argparse.Namespace) -> int:
-    from concurl import runfolder
+    from concurl.runs import runfolder
     from concurl.training.distributed import World
 
     world = World.join()
@@ -244,7 +244,7 @@ def _train(
     world: World, given: argparse.Namespace, opened: Opened, config: Config, about: dict[str, Any], *, resume: bool
 ) -> None:
     """Train with all processes; the first one labels and writes, the others are done then."""
-    from concurl import run
+    from concurl.runs import run
 
     names_of(given.output)  # if nobody can read them, this is said now, and not when the labels are to be written
     go_on = call("fit", "--resume", "-o", given.output)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.data.lists import LIST_SUFFIXES
+from concurl.commands.options import Parser
+from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError
-from concurl.options import Parser
 from concurl.progress import stages
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
 
 def _there(source: str) -> bool:
     """Is it still on the disk? Of a pattern, the folder before its first *, ? or [."""
-    from concurl.data.pattern import fixed_folder, is_pattern
+    from concurl.data.files.pattern import fixed_folder, is_pattern
 
     return os.path.lexists(source) or (is_pattern(source) and os.path.isdir(fixed_folder(source)))
 
@@ -60,7 +60,7 @@ def _there(source: str) -> bool:
 def absolute(source: str) -> str:
     """The source as it can be found from any folder, as a run may be resumed from elsewhere. A benchmark keeps its name."""
     from concurl.data.benchmarks import BENCHMARKS
-    from concurl.data.pattern import is_pattern
+    from concurl.data.files.pattern import is_pattern
 
     if source in BENCHMARKS:
         return source
@@ -71,7 +71,7 @@ def absolute(source: str) -> str:
 def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
     """The images that run.json names."""
     from concurl.data.opened import open_source
-    from concurl.data.reading import Reading
+    from concurl.data.pictures.reading import Reading
 
     data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
     with chdir(_paths_start(about)):
@@ -95,10 +95,10 @@ def _paths_start(about: dict[str, Any]) -> str:
 
 def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
     """How these images differ from those that the run has trained on and labelled; empty if they do not."""
-    from concurl.data.fingerprint import fingerprint
+    from concurl.data.storage.fingerprint import fingerprint
     from concurl.report.facts import labelled_paths, shown
-    from concurl.run import training_part
-    from concurl.runfolder import run_facts
+    from concurl.runs.run import training_part
+    from concurl.runs.runfolder import run_facts
 
     labelled = labelled_paths(folder)
     rows = _rows_of(labelled, images)
@@ -130,7 +130,7 @@ def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     """
     import numpy as np
 
-    from concurl.data.picked import pick_known
+    from concurl.data.storage.picked import pick_known
     from concurl.report.facts import labelled_paths
 
     labelled = labelled_paths(folder)
@@ -150,7 +150,7 @@ def write_report(
 ) -> Path:
     """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
     from concurl.data.originals import read_originals
-    from concurl.data.reading import Reading
+    from concurl.data.pictures.reading import Reading
     from concurl.report import write_report as write
 
     return write(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.checks import check_file
+from concurl.commands.options import Parser
 from concurl.counted import counted
-from concurl.options import Parser
 
 
 def main(argv: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     if given.output is None:
         raise parser.missing("no output file; add -o FILE.csv")
     check_file(given.output, "new.csv", *given.parts.glob("part-*"))
-    from concurl.data.parts import merge
+    from concurl.runs.parts import merge
 
     labelled, left_out = merge(given.parts, given.output)
     print(f"{counted(labelled, 'image')} labelled, {left_out:,} left out: {given.output}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.checks import check_folder, check_least
+from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.options import Parser
 from concurl.progress import speak, stages
 
 
@@ -24,8 +24,8 @@ def main(argv: list[str]) -> int:
         raise parser.missing("no output folder; add -o DIR")
     check_least("--per-shard", given.per_shard, 1)
     check_folder(given.output, given.source)
-    from concurl.data.listing import list_source
-    from concurl.data.packing import pack
+    from concurl.data.files.listing import list_source
+    from concurl.data.storage.packing import pack
 
     listing = list_source(given.source, exclude=[given.output])
     if not listing:

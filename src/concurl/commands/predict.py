@@ -10,13 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.clusternames import names_of
 from concurl.commands.checks import check_file, check_folder, check_least, check_meaning, check_run
+from concurl.commands.options import Parser
 from concurl.counted import counted
-from concurl.data.parts import Part
 from concurl.errors import UserError, call
-from concurl.options import Parser
 from concurl.progress import speak, stages
+from concurl.runs.clusternames import names_of
+from concurl.runs.parts import Part
 
 if TYPE_CHECKING:
     from concurl.data.imageset import ImageSet
@@ -28,9 +28,9 @@ log = logging.getLogger("concurl")
 def main(argv: list[str]) -> int:
     """Label images, new ones or old, with the model of a run."""
     given, part = _given(argv)
-    from concurl.assignments import BLOCK, write_predictions
-    from concurl.run import model_of
-    from concurl.runfolder import kept_trouble
+    from concurl.runs.assignments import BLOCK, write_predictions
+    from concurl.runs.run import model_of
+    from concurl.runs.runfolder import kept_trouble
 
     if trouble := kept_trouble(given.run):
         log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
@@ -89,7 +89,7 @@ def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
 def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
     """The images, each file as it was given, read as those that the model was trained on."""
     from concurl.data.opened import open_source
-    from concurl.data.reading import Reading
+    from concurl.data.pictures.reading import Reading
 
     images = open_source(
         given.source,

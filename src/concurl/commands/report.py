@@ -17,8 +17,8 @@ from concurl.commands.images import (
     open_again,
     write_report,
 )
+from concurl.commands.options import Parser
 from concurl.errors import UserError, call
-from concurl.options import Parser
 from concurl.progress import speak
 
 
@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
-    from concurl import runfolder
-    from concurl.assignments import take_names
+    from concurl.runs import runfolder
+    from concurl.runs.assignments import take_names
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)

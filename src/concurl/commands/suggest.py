@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from concurl.commands.checks import check_run
 from concurl.commands.images import add_moved, moved_to, open_again
+from concurl.commands.options import Parser
 from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.errors import UserError, call
-from concurl.options import Parser
 from concurl.progress import speak, stages
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def main(argv: list[str]) -> int:
     check_run(given.run)
     if given.images < 8 or given.up_to < 2:
         raise UserError(f"--images {given.images} --up-to {given.up_to}: at least 8 images and 2 clusters are needed")
-    from concurl import runfolder
     from concurl.clustering.stability import stabilities
     from concurl.report.verdict import trouble_of
+    from concurl.runs import runfolder
 
     config = runfolder.config_of(given.run).replace(device=given.device)
     v = _embeddings(given, config)
@@ -62,10 +62,10 @@ def _embeddings(given: argparse.Namespace, config: Config) -> Tensor:
     """The target network's embeddings of a fixed sample of the run's images, from before clustering began."""
     import torch
 
-    from concurl import runfolder
     from concurl.data.batches import sample
-    from concurl.data.picked import pick
+    from concurl.data.storage.picked import pick
     from concurl.network.embed import embed
+    from concurl.runs import runfolder
     from concurl.training.device import Arithmetic
 
     arithmetic = Arithmetic.of(config)

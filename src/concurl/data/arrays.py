@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data.content import DecodeError
-from concurl.data.decode import decode_picture, resized
-from concurl.data.header import MIN_SIDE
 from concurl.data.imageset import ImageSet
-from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import choose_side
+from concurl.data.pictures.content import DecodeError
+from concurl.data.pictures.decode import decode_picture, resized
+from concurl.data.pictures.header import MIN_SIDE
+from concurl.data.pictures.reading import OWN, Reading
+from concurl.data.storage.sizes import choose_side
 from concurl.errors import UserError, said_by
 
 log = logging.getLogger("concurl")

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data import digits, imagenet, stl
-from concurl.data.archives import Archive, open_files, places, unreadable
-from concurl.data.audit import Progress
-from concurl.data.cifar import CIFARS, read_cifar
+from concurl.data.checking.audit import Progress
 from concurl.data.imageset import ImageSet, Opened
-from concurl.data.packed import read_files
+from concurl.data.publishers import digits, imagenet, stl
+from concurl.data.publishers.archives import Archive, open_files, places, unreadable
+from concurl.data.publishers.cifar import CIFARS, read_cifar
+from concurl.data.storage.packed import read_files
 from concurl.errors import UserError
 
 

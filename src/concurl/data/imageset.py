@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.audit import Summary
-from concurl.data.picked import pick
+from concurl.data.checking.audit import Summary
+from concurl.data.storage.picked import pick
 
 
 @dataclass(frozen=True)

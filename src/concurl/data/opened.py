@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from concurl.data.audit import Progress
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
+from concurl.data.checking.audit import Progress
 from concurl.data.imageset import ImageSet, Opened
-from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import stored_size
+from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.sources import read_source
+from concurl.data.storage.sizes import stored_size
 from concurl.errors import UserError
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from concurl.data.audit import inspect
-from concurl.data.decode import resized
-from concurl.data.entry import find_entry
+from concurl.data.checking.audit import inspect
+from concurl.data.files.entry import find_entry
+from concurl.data.files.listing import Listing
 from concurl.data.imageset import ImageSet
-from concurl.data.listing import Listing
-from concurl.data.reading import Reading
+from concurl.data.pictures.decode import resized
+from concurl.data.pictures.reading import Reading
 
 
 def read_originals(images: ImageSet, rows: Iterable[int], side: int, reading: Reading) -> dict[int, NDArray[np.uint8]]:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.audit import Progress
+from concurl.data.checking.audit import Progress
+from concurl.data.files.listing import Listing, PathLike, list_source
 from concurl.data.imageset import ImageSet
-from concurl.data.listing import Listing, PathLike, list_source
-from concurl.data.packed import read_listing
-from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import likely_images
-from concurl.data.store import default_folder
+from concurl.data.pictures.reading import OWN, Reading
+from concurl.data.storage.packed import read_listing
+from concurl.data.storage.sizes import likely_images
+from concurl.data.storage.store import default_folder
 from concurl.errors import UserError
 
 if TYPE_CHECKING:

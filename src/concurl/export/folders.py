@@ -14,10 +14,10 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from concurl.clusternames import names_of, read_names
-from concurl.data.aside import FULL, disk_full
-from concurl.data.lists import LIST_SUFFIXES
+from concurl.aside import FULL, disk_full
+from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
+from concurl.runs.clusternames import names_of, read_names
 
 log = logging.getLogger("concurl")
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from concurl.aside import write_whole
 from concurl.clustering.assign import assign, scores_and_codes
-from concurl.data.aside import write_whole
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.views.views import evaluation_view

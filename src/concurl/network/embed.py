@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from concurl.data.feed import read_ahead
+from concurl.data.storage.feed import read_ahead
 from concurl.network.model import Embeddings, Model
 from concurl.network.precision import precision
 from concurl.views.views import evaluation_view

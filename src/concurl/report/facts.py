@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.clusternames import names_of
 from concurl.errors import UserError, call
+from concurl.runs.clusternames import names_of
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.

@@ -20,10 +20,10 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from concurl import __version__
+from concurl.aside import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
 from concurl.counted import counted
-from concurl.data.aside import write_whole
 from concurl.errors import UserError
 from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
@@ -32,7 +32,7 @@ from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
-from concurl.runfolder import change_summary
+from concurl.runs.runfolder import change_summary
 
 log = logging.getLogger("concurl")
 

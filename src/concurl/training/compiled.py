@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from concurl.data.store import default_folder
+from concurl.data.storage.store import default_folder
 from concurl.errors import UserError, said_by
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from concurl.config import Config, filled
-from concurl.data.feed import free_host_memory
+from concurl.data.storage.feed import free_host_memory
 from concurl.errors import RunError
 from concurl.network.model import Model
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.data.batches import epoch_order
-from concurl.data.feed import make_feed
-from concurl.data.fingerprint import fingerprint
+from concurl.data.storage.feed import make_feed
+from concurl.data.storage.fingerprint import fingerprint
 from concurl.errors import RunError, UserError, call
 from concurl.network.model import Model, seeded_model
 from concurl.objective.ensemble import draw_transforms

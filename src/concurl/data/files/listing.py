@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
-from concurl.data.entry import Entry, find_entry
-from concurl.data.folder import Inode, inode, walk
-from concurl.data.lists import LIST_SUFFIXES, read_paths
-from concurl.data.names import Names
-from concurl.data.pattern import find_matches, is_pattern, split_pattern
-from concurl.data.shards import is_shard, list_members
+from concurl.data.files.entry import Entry, find_entry
+from concurl.data.files.folder import Inode, inode, walk
+from concurl.data.files.lists import LIST_SUFFIXES, read_paths
+from concurl.data.files.names import Names
+from concurl.data.files.pattern import find_matches, is_pattern, split_pattern
+from concurl.data.files.shards import is_shard, list_members
 from concurl.errors import UserError, no_such
 
 PathLike = str | os.PathLike[str]

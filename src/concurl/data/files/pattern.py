@@ -7,8 +7,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from concurl.data.entry import Entry
-from concurl.data.folder import Inode, walk
+from concurl.data.files.entry import Entry
+from concurl.data.files.folder import Inode, walk
 from concurl.errors import UserError, no_such
 
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from concurl.assignments import BLOCK, write_assignments
+from concurl.aside import written_aside
 from concurl.clustering.assign import (
     BRANCHES,
     Assignment,
@@ -29,15 +29,15 @@ from concurl.clustering.assign import (
 )
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
-from concurl.data.aside import written_aside
 from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet
-from concurl.data.picked import pick
+from concurl.data.storage.picked import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
-from concurl.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
+from concurl.runs.assignments import BLOCK, write_assignments
+from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of

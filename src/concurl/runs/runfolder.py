@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 import concurl
+from concurl.aside import cannot_write, lock, write_whole
 from concurl.config import Config
-from concurl.data.aside import cannot_write, lock, write_whole
-from concurl.data.csvlines import csv_lines
+from concurl.csvlines import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.model import Model

@@ -7,8 +7,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from concurl.data.entry import Entry, find_entry
-from concurl.data.shardindex import Member, beside, in_cache, read_index, write_index
+from concurl.data.files.entry import Entry, find_entry
+from concurl.data.files.shardindex import Member, beside, in_cache, read_index, write_index
 
 IMAGE_SUFFIXES = tuple(b".jpg .jpeg .png .webp .bmp .tif .tiff .gif .avif .heic .heif".split())
 

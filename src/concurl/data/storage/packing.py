@@ -14,13 +14,13 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
-from concurl.data.aside import write_whole, written_aside
-from concurl.data.audit import Progress
-from concurl.data.content import DecodeError, read_content
-from concurl.data.entry import Entry, find_entry
-from concurl.data.listing import Listing
-from concurl.data.shardindex import beside, write_index
-from concurl.data.shards import IMAGE_SUFFIXES, read_members
+from concurl.aside import write_whole, written_aside
+from concurl.data.checking.audit import Progress
+from concurl.data.files.entry import Entry, find_entry
+from concurl.data.files.listing import Listing
+from concurl.data.files.shardindex import beside, write_index
+from concurl.data.files.shards import IMAGE_SUFFIXES, read_members
+from concurl.data.pictures.content import DecodeError, read_content
 from concurl.errors import UserError
 
 MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.archives import Files
+from concurl.data.publishers.archives import Files
 from concurl.errors import UserError
 
 PIXELS = 3 * 32 * 32

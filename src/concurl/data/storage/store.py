@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.aside import cannot_write, disk_full, written_aside
-from concurl.data.decode import VERSION
-from concurl.data.listing import Listing
+from concurl.aside import cannot_write, disk_full, written_aside
+from concurl.data.files.listing import Listing
+from concurl.data.pictures.decode import VERSION
 from concurl.errors import UserError
 
 # No option names this folder, so none can be the remedy.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.entry import Entry
+from concurl.data.files.entry import Entry
 
 _LAYOUT = 2  # raise it when other members are found
 

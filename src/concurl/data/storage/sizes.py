@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Sequence
 from statistics import median_low
 
-from concurl.data.examine import task_for
-from concurl.data.listing import Listing
-from concurl.data.shards import IMAGE_SUFFIXES
-from concurl.data.workers import Lost, ordered_map, worker_count
+from concurl.data.checking.examine import task_for
+from concurl.data.checking.workers import Lost, ordered_map, worker_count
+from concurl.data.files.listing import Listing
+from concurl.data.files.shards import IMAGE_SUFFIXES
 
 SIZES = (32, 48, 64, 96, 128, 160, 224)
 _SAMPLE = 1000
@@ -52,7 +52,7 @@ def measure_sizes(listing: Listing, workers: int | None) -> list[tuple[int, int]
     step = max(1.0, len(chosen) / _SAMPLE)
     sample = [listing[chosen[int(i * step)]] for i in range(min(_SAMPLE, len(chosen)))]
     results = ordered_map(
-        "concurl.data.examine:measure",
+        "concurl.data.checking.examine:measure",
         (task_for(entry, listing.root) for entry in sample),
         workers=worker_count(workers, len(sample)),
     )

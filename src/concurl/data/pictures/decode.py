@@ -19,10 +19,10 @@ from PIL import ExifTags, Image
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from concurl.data.content import DecodeError, image_format
-from concurl.data.header import failure, open_image
-from concurl.data.reading import OWN, Colour, Reading
-from concurl.data.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
+from concurl.data.pictures.content import DecodeError, image_format
+from concurl.data.pictures.header import failure, open_image
+from concurl.data.pictures.reading import OWN, Colour, Reading
+from concurl.data.pictures.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
 VERSION = 5  # raise it when the same file would give other pixels: packed copies are then made anew
 

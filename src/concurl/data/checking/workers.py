@@ -32,7 +32,7 @@ _AHEAD = 32  # results per worker that may wait for an earlier one
 _START_SECONDS = 120.0
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
-    "from concurl.data.workers import serve; serve(int(sys.argv[1]))"
+    "from concurl.data.checking.workers import serve; serve(int(sys.argv[1]))"
 )
 
 

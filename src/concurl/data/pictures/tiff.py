@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, TiffImagePlugin
 from PIL.ImageFile import ImageFile
 
-from concurl.data.content import DecodeError
+from concurl.data.pictures.content import DecodeError
 
 SAMPLE_BITS, PHOTOMETRIC, _SAMPLES, _PLANAR, _SAMPLE_FORMAT = 258, 262, 277, 284, 339  # tags
 _STRIPS, _STRIP_BYTES, _TILES, _TILE_BYTES = 273, 279, 324, 325

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.counted import counted
-from concurl.data.audit import Progress, Row, Summary, inspect
-from concurl.data.content import DecodeError, read_content
+from concurl.data.checking.audit import Progress, Row, Summary, inspect
+from concurl.data.files.listing import Listing, list_files
+from concurl.data.files.names import Names
 from concurl.data.imageset import Given, ImageSet, Skipped
-from concurl.data.listing import Listing, list_files
-from concurl.data.names import Names
-from concurl.data.reading import OWN, Reading
-from concurl.data.sizes import choose_side, measure_sizes
-from concurl.data.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
+from concurl.data.pictures.content import DecodeError, read_content
+from concurl.data.pictures.reading import OWN, Reading
+from concurl.data.storage.sizes import choose_side, measure_sizes
+from concurl.data.storage.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
 
 _DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}

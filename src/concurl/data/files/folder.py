@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from concurl.data.entry import Entry, find_entry
-from concurl.data.shards import is_shard, list_members
+from concurl.data.files.entry import Entry, find_entry
+from concurl.data.files.shards import is_shard, list_members
 
 Inode = tuple[int, int]
 

@@ -10,8 +10,8 @@ from typing import IO
 from PIL import Image
 from PIL.ImageFile import ImageFile
 
-from concurl.data.content import HEAD, DecodeError, image_format
-from concurl.data.tiff import check_channels, check_samples, first_directory, mended
+from concurl.data.pictures.content import HEAD, DecodeError, image_format
+from concurl.data.pictures.tiff import check_channels, check_samples, first_directory, mended
 
 MAX_PIXELS = 64_000_000  # below Pillow's warning at 89 million and its refusal at 179 million
 MIN_SIDE = 8

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from concurl.aside import write_whole, written_aside
 from concurl.clustering.assign import UNSURE, Assignment, assign_embeddings, embeddings
-from concurl.clusternames import names_of
-from concurl.data.aside import write_whole, written_aside
-from concurl.data.csvlines import csv_lines
+from concurl.csvlines import csv_lines
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
+from concurl.runs.clusternames import names_of
 
 log = logging.getLogger("concurl")
 

@@ -25,18 +25,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.aside import written_aside
 from concurl.counted import counted
-from concurl.data.aside import written_aside
-from concurl.data.csvlines import csv_lines
-from concurl.data.decode import FIRST_PAGE
-from concurl.data.examine import examined, task_for
-from concurl.data.firsts import Firsts
-from concurl.data.listing import Listing, PathLike, list_source
-from concurl.data.reading import OWN, Reading
-from concurl.data.workers import Lost, ordered_map, worker_count
+from concurl.csvlines import csv_lines
+from concurl.data.checking.examine import examined, task_for
+from concurl.data.checking.firsts import Firsts
+from concurl.data.checking.workers import Lost, ordered_map, worker_count
+from concurl.data.files.listing import Listing, PathLike, list_source
+from concurl.data.pictures.decode import FIRST_PAGE
+from concurl.data.pictures.reading import OWN, Reading
 from concurl.errors import one_line
 
-EXAMINE = "concurl.data.examine:examine"
+EXAMINE = "concurl.data.checking.examine:examine"
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.data.content import DecodeError, read_content
-from concurl.data.decode import decode
-from concurl.data.entry import Entry
-from concurl.data.header import image_size
-from concurl.data.reading import OWN, Reading
+from concurl.data.files.entry import Entry
+from concurl.data.pictures.content import DecodeError, read_content
+from concurl.data.pictures.decode import decode
+from concurl.data.pictures.header import image_size
+from concurl.data.pictures.reading import OWN, Reading
 
 _UNKEPT = 32  # the side where nobody wants the pixels: small, as JPEGs are decoded faster then
 

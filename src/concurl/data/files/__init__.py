@@ -1,0 +1,1 @@
+"""Which files a source means, and where each lies; nothing is decoded here."""

@@ -1,0 +1,1 @@
+"""A picture's bytes -> pixels: nothing about them is trusted."""

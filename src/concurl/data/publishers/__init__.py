@@ -1,0 +1,1 @@
+"""The benchmarks, as their publishers ship them."""

@@ -1,0 +1,1 @@
+"""A run from images to labels, and all that its folder holds."""
