@@ -34,6 +34,7 @@ RUNS = {
     "modern-1000-soft": "CIFAR-10, the same without the consensus loss: BYOL + soft",
     "concurl-300-seed0": "CIFAR-10, ConCURL, 255 epochs of BYOL before",
     "byol-soft-300-seed0": "CIFAR-10, the same without the consensus loss",
+    "paper-cifar10-385": "CIFAR-10, the paper's recipe, all losses from the start",
     "digits-seed0": "digits, ConCURL, 90 epochs of BYOL before",
 }
 # The most telling of peers.py. They are levels and not points, because their times are from other machines.

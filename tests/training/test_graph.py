@@ -210,21 +210,19 @@ def first_losses(config: Config, change: Callable[[Trainer], None] | None = None
     return losses
 
 
-def apart(one: Tensor, other: Tensor, title: str) -> float:
-    """The largest relative difference of a step's loss."""
+def differences(one: Tensor, other: Tensor, title: str) -> Tensor:
+    """The relative difference of each step's loss."""
     found = ((one - other).abs() / other.abs().clamp_min(1e-9))[:, 0]
     print(f"\n{title}, relative difference of the loss, step by step:", " ".join(f"{x:.1e}" for x in found))
-    return float(found.max())
+    return found
+
+
+def apart(one: Tensor, other: Tensor, title: str) -> float:
+    """The largest of them."""
+    return float(differences(one, other, title).max())
 
 
 PAPER = Config(encoder="resnet18", stem="small", image_size=32, preset="natural", batch_size=512, compile="on")
-
-
-@needs_gpu
-def test_twenty_fast_steps_in_bfloat16_are_those_of_the_plain_float32_path() -> None:
-    """ResNet-18, batch 512: compiled, in one CUDA graph, both forms of the step."""
-    plain = first_losses(PAPER.replace(precision="float32", compile="off"))
-    assert apart(first_losses(PAPER.replace(precision="bfloat16")), plain, "bfloat16") < 0.02
 
 
 @needs_gpu
@@ -238,11 +236,25 @@ def test_a_target_beside_the_online_branch_changes_no_bit() -> None:
 SMALL = PAPER.replace(encoder="tiny", image_size=16, projector_hidden=256, device="cpu")
 
 
-@pytest.mark.parametrize(
+FORMS = pytest.mark.parametrize(
     "config",
     [pytest.param(PAPER, marks=needs_gpu), pytest.param(SMALL, marks=[needs_compiler, pytest.mark.slow])],
     ids=["GPU", "CPU"],
 )
+
+
+@FORMS
+def test_twenty_fast_steps_in_bfloat16_are_those_of_the_plain_float32_path(config: Config) -> None:
+    """Each of them at a rate at which a rounding stays small; at the paper's, where all paths part, on the whole."""
+    for rate, mean, most in ((1e-5, 0.01, 0.02), (5e-4, 0.01, 0.05)):
+        config = config.replace(learning_rate=rate)
+        plain = first_losses(config.replace(precision="float32", compile="off"))
+        found = differences(first_losses(config.replace(precision="bfloat16")), plain, f"bfloat16, {rate:g}")
+        assert found.mean() < mean
+        assert found.max() < most
+
+
+@FORMS
 def test_twenty_fast_steps_in_float32_are_those_of_the_plain_path(config: Config) -> None:
     """At a learning rate at which a rounding stays one: compiled sums have another order."""
     config = config.replace(precision="float32", learning_rate=1e-6)
