@@ -154,12 +154,34 @@ def test_the_viewer_tells_the_rows_numbers_and_turns_by_keyboard(page: Any, brow
     assert text(page, "viewer-path") == paths[1]
     _, row = row_of(run, paths[1])
     facts = [dd.text for dd in page.find_elements(By.CSS_SELECTOR, "#viewer-facts dd")]
-    assert facts == [f"{float(row[k]):.3f}" for k in ("confidence", "margin", "agreement", "outlier")] + [row["status"]]
+    numbers = [f"{float(row[k]):.3f}" for k in ("confidence", "margin", "agreement", "outlier")]
+    i = browser.js("return Number(arguments[0].dataset.row)", thumbs[1])
+    other = browser.js("return data.next[arguments[0]]", i)
+    assert facts == [*numbers, row["status"], f"Cluster {other}"]
+    assert other != 2
     page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     assert text(page, "viewer-path") == paths[2]
     page.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not browser.js("return document.getElementById('viewer').open")
     assert page.switch_to.active_element == thumbs[1]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_path_of_an_image_can_be_copied(page: Any, browser: Browser, allowed: bool) -> None:
+    browser.js(
+        "Object.defineProperty(navigator, 'clipboard', { value: {"
+        "  writeText: async (text) => { if (!arguments[0]) throw new Error(); window.copied = text; } } })".replace(
+            "arguments[0]", str(allowed).lower()
+        )
+    )
+    thumb = browser.js(SHOWN, "#cluster-1 .thumb")[0]
+    path = thumb.find_element(By.TAG_NAME, "img").get_attribute("alt").split(",")[0]
+    thumb.click()
+    page.find_element(By.ID, "copy-path").click()
+    assert until(lambda: text(page, "copy-path")) == ("Copied" if allowed else "Selected")
+    assert browser.js("return window.copied ?? getSelection().toString()") == path
+    page.find_element(By.ID, "viewer-on").click()
+    assert text(page, "copy-path") == "Copy path"  # of the next image, which is not copied yet
 
 
 def test_numbers_under_the_pointer_on_a_chart(page: Any, browser: Browser, run: Run) -> None:

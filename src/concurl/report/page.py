@@ -31,6 +31,7 @@ from concurl.report.curves import curves, numbers
 from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
+from concurl.report.nearest import next_clusters
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
 from concurl.runs.runfolder import change_summary
 
@@ -220,6 +221,7 @@ def _data(
         "agreement": column(facts.agreement),
         "outlier": column(facts.outlier),
         "unsure": facts.unsure[table].astype(int).tolist(),
+        "next": next_clusters(facts, np.array(table, dtype=np.int64)).tolist(),
         "folders": folders,
         "folder": [place[head + slash] for head, slash, _ in split],
         "file": [name for _, _, name in split],
