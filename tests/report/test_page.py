@@ -132,8 +132,17 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
     assert pairs[0].startswith(
-        "Cluster 0 with Cluster 1 25% of the votes on the images of the first are for the second"
+        "Cluster 0 with Cluster 1 Of the votes on Cluster 0, 25% are for Cluster 1. The other way round: 10%."
     )
+    links = [attrs["href"] for attrs, _ in page.all("a", class_="name")]
+    cards = {"#" + attrs["id"] for attrs, _ in page.all("article")}
+    assert links
+    assert set(links) <= cards
+    mixed = [text for _, text in page.all("p", class_="mixed")]
+    assert mixed == [
+        "Mixed up with Cluster 1 (25% of the votes)",
+        "Mixed up with Cluster 0 (10% of the votes)",
+    ]
 
 
 def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callable[..., str]) -> None:

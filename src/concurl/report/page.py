@@ -152,6 +152,7 @@ def _render(
         numbers=numbers(facts) if facts.epochs else None,
         disagreement=matrix.disagreement(facts, shares) if shares is not None else None,
         pairs=matrix.mixed_up(shares) if shares is not None else [],
+        mixed=matrix.mixed_with(shares) if shares is not None else [[]] * facts.n_clusters,
         scores=_scores(facts),
         matched=matrix.matched(facts, labels, classes) if labels is not None else None,
         reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
