@@ -93,6 +93,20 @@ def test_nothing_sticks_out(browser: Browser, hostile: Run, width: int) -> None:
     )
 
 
+@pytest.mark.parametrize("width", [400, 720, 764, 900])
+def test_every_section_is_in_the_bar_or_the_bar_shows_that_there_are_more(
+    browser: Browser, run: Run, width: int
+) -> None:
+    browser.open(run.folder / "report.html", width=width)
+    hidden, fades, left = browser.js(
+        "const nav = document.querySelector('.top nav');"
+        "return [nav.scrollWidth - nav.clientWidth, getComputedStyle(nav).maskImage !== 'none',"
+        " nav.querySelector('a').getBoundingClientRect().left - nav.getBoundingClientRect().left]"
+    )
+    assert fades or hidden <= 0
+    assert left >= 0  # the first is whole
+
+
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
     browser: Browser, run: Run
 ) -> None:

@@ -28,6 +28,8 @@ def test_the_lens_changes_the_pictures_of_every_cluster(page: Any, browser: Brow
     assert visible() == ["typical"] * 6
     page.find_element(By.CSS_SELECTOR, "#lens-unsure + span").click()
     assert visible() == ["unsure"] * 6
+    (said,) = browser.js(SHOWN + ".map((e) => e.textContent)", ".about-lens")
+    assert "lowest confidence" in said
     for cluster in range(6):
         lowest = sorted(float(r["confidence"]) for r in run.rows() if r["cluster"] == str(cluster))[:12]
         seen = browser.js(SHOWN + ".map((e) => e.textContent)", f"#cluster-{cluster} .chip")
@@ -84,6 +86,10 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     assert browser.js(heads).count("birds") == 2  # as row and as column
     assert page.find_element(By.CSS_SELECTOR, "#cluster-0 h3").text == "birds Cluster 0"  # the number that the csv has
     assert browser.js("return data.names[0]") == "birds"  # for the map
+    assert browser.js("return document.querySelector('.faces a').innerText").split() == [
+        "birds",
+        *browser.js("return document.querySelector('.faces .n').textContent").split(),
+    ]
     browser.js("document.querySelector('[data-chart=sizes] svg').dispatchEvent(new PointerEvent('pointermove'))")
     assert "birds" in text(page, "tip")
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, "birds")
