@@ -107,6 +107,45 @@ def test_every_section_is_in_the_bar_or_the_bar_shows_that_there_are_more(
     assert left >= 0  # the first is whole
 
 
+def test_the_maps_help_is_for_the_hand_at_work(browser: Browser, run: Run) -> None:
+    words = "return document.getElementById('map-help').innerText"
+    browser.open(run.folder / "report.html")
+    assert "arrow keys" in browser.js(words)
+    browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    browser.open(run.folder / "report.html", width=400)
+    told = browser.js(words)
+    browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert told.startswith("Tap an image")
+    assert "keyboard" not in told
+
+
+def test_short_titles_stand_above_their_columns(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=60, k=3)
+    browser.open(write_report(run.folder, labels=run.labels, classes=["0", "1", "22"]))
+    middles = browser.js(
+        "const middle = (e) => { const r = document.createRange(); r.selectNodeContents(e);"
+        "  const box = r.getBoundingClientRect(); return (box.left + box.right) / 2; };"
+        "const table = [...document.querySelectorAll('.heat')].at(-1);"
+        "const cells = [...table.querySelector('tbody tr').querySelectorAll('td')];"
+        "return [...table.querySelectorAll('thead bdi')].map((e, i) => middle(e) - middle(cells[i]))"
+    )
+    assert max(map(abs, middles)) < 2
+
+
+def test_a_cluster_that_is_mostly_unsure_stands_out(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=60, k=3)
+    table = run.folder / "assignments.csv"
+    table.write_text(
+        "\n".join(line.replace(",ok", ",unsure") if ",1,," in line else line for line in table.read_text().splitlines())
+    )
+    browser.open(write_report(run.folder, run.images))
+    colours = browser.js(
+        "return [0, 1].map((c) => getComputedStyle([...document.querySelectorAll(`#cluster-${c} .facts > span`)].at(-1)).color)"
+    )
+    assert colours[0] != colours[1]
+    assert browser.js(CONTRAST) == []
+
+
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
     browser: Browser, run: Run
 ) -> None:

@@ -120,6 +120,13 @@ def test_the_numbers_of_an_axis_stand_apart(browser: Browser, tmp_path: Path, ep
         "  return boxes.slice(1).map((box, i) => box.left - boxes[i].right); })"
     )
     assert min(gaps) > 10
+    axis = browser.js(
+        "const svg = document.querySelector('[data-chart=l1] svg'), low = svg.querySelector('.axis').getAttribute('y');"
+        "return [...svg.querySelectorAll(`text[y='${low}']`)].map((e) => e.textContent)"
+    )
+    assert (axis[0], axis[-1]) == ("1", f"epoch {epochs:,}")
+    steps = np.diff([float(text.replace(",", "")) for text in axis[1:-1]])
+    assert len(set(steps)) == 1  # none is left out in the middle
 
 
 def test_a_name_from_right_to_left_keeps_its_beginning_where_it_is_cut(browser: Browser, tmp_path: Path) -> None:
