@@ -161,6 +161,7 @@ def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_s
     assert words[1:] == ["exact", 0, 0]  # no control that paper cannot press, nothing cut off
     lenses = "return [...document.querySelectorAll('.segments label')].filter((e) => e.checkVisibility()).map((e) => e.innerText)"
     assert browser.js(lenses) == ["Most typical"]  # or nobody could say which pictures these are
+    assert "type yours" not in browser.js("return document.getElementById('clusters').innerText")  # not on paper
     canvas = "return document.getElementById('canvas').toDataURL()"
     light = browser.js(canvas)
     browser.js("document.documentElement.dataset.theme = 'dark'; document.dispatchEvent(new Event('themechange'))")
@@ -178,6 +179,8 @@ def test_forced_colours_show_what_is_chosen(browser: Browser, run: Run) -> None:
         "return ['#lens-typical + span', 'body'].map((e) => getComputedStyle(document.querySelector(e)).backgroundColor)"
     )
     assert chosen != ground
+    edges = "return [...document.querySelectorAll('.faces img')].map((e) => getComputedStyle(e).borderBottomColor)"
+    assert len(set(browser.js(edges))) == 6  # colours that tell clusters apart stay
 
 
 @pytest.mark.parametrize("section", ["clusters", "map", "training", "disagreement", "scores", "details"])
