@@ -146,6 +146,13 @@ def test_a_cluster_that_is_mostly_unsure_stands_out(browser: Browser, tmp_path: 
     assert browser.js(CONTRAST) == []
 
 
+@pytest.mark.parametrize("width", [400, 900, 1120, 1280])
+def test_twelve_clusters_at_a_glance_keep_their_names(browser: Browser, many: Run, width: int) -> None:
+    browser.open(many.folder / "report.html", width=width)
+    names = "return [...document.querySelectorAll('.faces bdi')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert browser.js(names) == [0] * 12
+
+
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
     browser: Browser, run: Run
 ) -> None:

@@ -149,7 +149,8 @@ def test_what_is_wrong_comes_first_and_what_passed_comes_last(tmp_path: Path, pa
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [(100, "is 100 variants of"), ("many", "is variants of"), (None, "is variants of")]
+    ("given", "told"),
+    [(100, "is 100 variants of"), ("many", "is a set of variants of"), (None, "is a set of variants of")],
 )
 def test_the_ensemble_is_explained_where_it_is_first_spoken_of(
     tmp_path: Path, page_of: Callable[..., str], given: object, told: str

@@ -262,7 +262,7 @@ def _acc(facts: RunFacts) -> float | None:
 
 def _members(facts: RunFacts) -> str:
     n = facts.config.get("n_transforms")
-    return f"{n:,} variants" if isinstance(n, int) and n > 1 else "variants"
+    return f"{n:,} variants" if isinstance(n, int) and n > 1 else "a set of variants"
 
 
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
