@@ -93,6 +93,66 @@ def test_nothing_sticks_out(browser: Browser, hostile: Run, width: int) -> None:
     )
 
 
+@pytest.mark.parametrize("width", [400, 720, 764, 900])
+def test_every_section_is_in_the_bar_or_the_bar_shows_that_there_are_more(
+    browser: Browser, run: Run, width: int
+) -> None:
+    browser.open(run.folder / "report.html", width=width)
+    hidden, fades, left = browser.js(
+        "const nav = document.querySelector('.top nav');"
+        "return [nav.scrollWidth - nav.clientWidth, getComputedStyle(nav).maskImage !== 'none',"
+        " nav.querySelector('a').getBoundingClientRect().left - nav.getBoundingClientRect().left]"
+    )
+    assert fades or hidden <= 0
+    assert left >= 0  # the first is whole
+
+
+def test_the_maps_help_is_for_the_hand_at_work(browser: Browser, run: Run) -> None:
+    words = "return document.getElementById('map-help').innerText"
+    browser.open(run.folder / "report.html")
+    assert "arrow keys" in browser.js(words)
+    browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    browser.open(run.folder / "report.html", width=400)
+    told = browser.js(words)
+    browser.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert told.startswith("Tap an image")
+    assert "keyboard" not in told
+
+
+def test_short_titles_stand_above_their_columns(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=60, k=3)
+    browser.open(write_report(run.folder, labels=run.labels, classes=["0", "1", "22"]))
+    middles = browser.js(
+        "const middle = (e) => { const r = document.createRange(); r.selectNodeContents(e);"
+        "  const box = r.getBoundingClientRect(); return (box.left + box.right) / 2; };"
+        "const table = [...document.querySelectorAll('.heat')].at(-1);"
+        "const cells = [...table.querySelector('tbody tr').querySelectorAll('td')];"
+        "return [...table.querySelectorAll('thead bdi')].map((e, i) => middle(e) - middle(cells[i]))"
+    )
+    assert max(map(abs, middles)) < 2
+
+
+def test_a_cluster_that_is_mostly_unsure_stands_out(browser: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "r", n=60, k=3)
+    table = run.folder / "assignments.csv"
+    table.write_text(
+        "\n".join(line.replace(",ok", ",unsure") if ",1,," in line else line for line in table.read_text().splitlines())
+    )
+    browser.open(write_report(run.folder, run.images))
+    colours = browser.js(
+        "return [0, 1].map((c) => getComputedStyle([...document.querySelectorAll(`#cluster-${c} .facts > span`)].at(-1)).color)"
+    )
+    assert colours[0] != colours[1]
+    assert browser.js(CONTRAST) == []
+
+
+@pytest.mark.parametrize("width", [400, 900, 1120, 1280])
+def test_twelve_clusters_at_a_glance_keep_their_names(browser: Browser, many: Run, width: int) -> None:
+    browser.open(many.folder / "report.html", width=width)
+    names = "return [...document.querySelectorAll('.faces bdi')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert browser.js(names) == [0] * 12
+
+
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
     browser: Browser, run: Run
 ) -> None:
@@ -108,6 +168,7 @@ def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_s
     assert words[1:] == ["exact", 0, 0]  # no control that paper cannot press, nothing cut off
     lenses = "return [...document.querySelectorAll('.segments label')].filter((e) => e.checkVisibility()).map((e) => e.innerText)"
     assert browser.js(lenses) == ["Most typical"]  # or nobody could say which pictures these are
+    assert "type yours" not in browser.js("return document.getElementById('clusters').innerText")  # not on paper
     canvas = "return document.getElementById('canvas').toDataURL()"
     light = browser.js(canvas)
     browser.js("document.documentElement.dataset.theme = 'dark'; document.dispatchEvent(new Event('themechange'))")
@@ -125,6 +186,8 @@ def test_forced_colours_show_what_is_chosen(browser: Browser, run: Run) -> None:
         "return ['#lens-typical + span', 'body'].map((e) => getComputedStyle(document.querySelector(e)).backgroundColor)"
     )
     assert chosen != ground
+    edges = "return [...document.querySelectorAll('.faces img')].map((e) => getComputedStyle(e).borderBottomColor)"
+    assert len(set(browser.js(edges))) == 6  # colours that tell clusters apart stay
 
 
 @pytest.mark.parametrize("section", ["clusters", "map", "training", "disagreement", "scores", "details"])

@@ -28,6 +28,8 @@ def test_the_lens_changes_the_pictures_of_every_cluster(page: Any, browser: Brow
     assert visible() == ["typical"] * 6
     page.find_element(By.CSS_SELECTOR, "#lens-unsure + span").click()
     assert visible() == ["unsure"] * 6
+    (said,) = browser.js(SHOWN + ".map((e) => e.textContent)", ".about-lens")
+    assert "lowest confidence" in said
     for cluster in range(6):
         lowest = sorted(float(r["confidence"]) for r in run.rows() if r["cluster"] == str(cluster))[:12]
         seen = browser.js(SHOWN + ".map((e) => e.textContent)", f"#cluster-{cluster} .chip")
@@ -84,6 +86,10 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     assert browser.js(heads).count("birds") == 2  # as row and as column
     assert page.find_element(By.CSS_SELECTOR, "#cluster-0 h3").text == "birds Cluster 0"  # the number that the csv has
     assert browser.js("return data.names[0]") == "birds"  # for the map
+    assert browser.js("return document.querySelector('.faces a').innerText").split() == [
+        "birds",
+        *browser.js("return document.querySelector('.faces .n').textContent").split(),
+    ]
     browser.js("document.querySelector('[data-chart=sizes] svg').dispatchEvent(new PointerEvent('pointermove'))")
     assert "birds" in text(page, "tip")
     fields[1].send_keys(Keys.CONTROL, "a", Keys.NULL, "birds")
@@ -114,6 +120,13 @@ def test_the_numbers_of_an_axis_stand_apart(browser: Browser, tmp_path: Path, ep
         "  return boxes.slice(1).map((box, i) => box.left - boxes[i].right); })"
     )
     assert min(gaps) > 10
+    axis = browser.js(
+        "const svg = document.querySelector('[data-chart=l1] svg'), low = svg.querySelector('.axis').getAttribute('y');"
+        "return [...svg.querySelectorAll(`text[y='${low}']`)].map((e) => e.textContent)"
+    )
+    assert (axis[0], axis[-1]) == ("1", f"epoch {epochs:,}")
+    steps = np.diff([float(text.replace(",", "")) for text in axis[1:-1]])
+    assert len(set(steps)) == 1  # none is left out in the middle
 
 
 def test_a_name_from_right_to_left_keeps_its_beginning_where_it_is_cut(browser: Browser, tmp_path: Path) -> None:
@@ -154,12 +167,34 @@ def test_the_viewer_tells_the_rows_numbers_and_turns_by_keyboard(page: Any, brow
     assert text(page, "viewer-path") == paths[1]
     _, row = row_of(run, paths[1])
     facts = [dd.text for dd in page.find_elements(By.CSS_SELECTOR, "#viewer-facts dd")]
-    assert facts == [f"{float(row[k]):.3f}" for k in ("confidence", "margin", "agreement", "outlier")] + [row["status"]]
+    numbers = [f"{float(row[k]):.3f}" for k in ("confidence", "margin", "agreement", "outlier")]
+    i = browser.js("return Number(arguments[0].dataset.row)", thumbs[1])
+    other = browser.js("return data.next[arguments[0]]", i)
+    assert facts == [*numbers, row["status"], f"Cluster {other}"]
+    assert other != 2
     page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     assert text(page, "viewer-path") == paths[2]
     page.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not browser.js("return document.getElementById('viewer').open")
     assert page.switch_to.active_element == thumbs[1]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_path_of_an_image_can_be_copied(page: Any, browser: Browser, allowed: bool) -> None:
+    browser.js(
+        "Object.defineProperty(navigator, 'clipboard', { value: {"
+        "  writeText: async (text) => { if (!arguments[0]) throw new Error(); window.copied = text; } } })".replace(
+            "arguments[0]", str(allowed).lower()
+        )
+    )
+    thumb = browser.js(SHOWN, "#cluster-1 .thumb")[0]
+    path = thumb.find_element(By.TAG_NAME, "img").get_attribute("alt").split(",")[0]
+    thumb.click()
+    page.find_element(By.ID, "copy-path").click()
+    assert until(lambda: text(page, "copy-path")) == ("Copied" if allowed else "Selected")
+    assert browser.js("return window.copied ?? getSelection().toString()") == path
+    page.find_element(By.ID, "viewer-on").click()
+    assert text(page, "copy-path") == "Copy path"  # of the next image, which is not copied yet
 
 
 def test_numbers_under_the_pointer_on_a_chart(page: Any, browser: Browser, run: Run) -> None:

@@ -204,6 +204,16 @@ def test_a_name_on_the_map_lies_nearest_to_its_own_cluster(page: Any, browser: B
         assert f"Cluster {cluster[nearest]}" == name
 
 
+def test_the_theme_is_not_asked_for_at_every_dot(page: Any, browser: Browser) -> None:
+    browser.js(
+        WRITTEN + "window.asked = 0; const media = matchMedia;"
+        "window.matchMedia = (query) => { window.asked += 1; return media.call(window, query); }"
+    )
+    page.find_element(By.ID, "zoom-reset").click()
+    until(lambda: browser.js("return window.written"))  # the names are the last to be painted
+    assert browser.js("return window.asked") < 30  # of 180 dots
+
+
 def test_of_many_clusters_the_few_that_are_shown_are_named(browser: Browser, many: Run) -> None:
     page = browser.open(many.folder / "report.html")
     browser.js(WRITTEN)

@@ -119,7 +119,7 @@ def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
         "feature_dimensions",
     ):  # how far from guessing, or from collapse: both are read from 0 on
         assert ">0</text>" in str(charts[key].svg)
-    assert ">40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
+    assert ">epoch 40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)
     first = charts["sizes"].data["lines"][0]["y"][0]
     assert first == pytest.approx(facts.epochs[0]["cluster_sizes"][0] / sum(facts.epochs[0]["cluster_sizes"]), abs=1e-5)

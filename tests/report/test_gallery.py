@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import make_run
 
 from concurl.report.facts import RunFacts
-from concurl.report.gallery import MAX_GALLERIES, galleries
+from concurl.report.gallery import MAX_FACES, MAX_GALLERIES, faces, galleries
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +50,14 @@ def test_hundreds_of_clusters_share_the_room_and_the_largest_get_it(tmp_path: Pa
     assert len(pictured) == MAX_GALLERIES
     assert min(card.size for card in pictured) >= max(card.size for card in cards if not card.rows["typical"])
     assert sum(len(rows) for card in cards for rows in card.rows.values()) <= 2400
+
+
+def test_at_a_glance_the_largest_clusters_are_seen_in_their_order(tmp_path: Path) -> None:
+    names = [f"{i}.jpg" for i in range(200)]
+    run = make_run(tmp_path / "r", n=200, k=20, names=names)
+    found = galleries(RunFacts.read(run.folder))
+    seen = faces(found)
+    assert len(seen) == MAX_FACES
+    clusters = [card.cluster for card in seen]
+    assert clusters == sorted(clusters)
+    assert min(card.size for card in seen) >= max(card.size for card in found if card.cluster not in clusters)

@@ -12,7 +12,7 @@ from synthetic_run import Run, make_run
 
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts
-from concurl.report.matrix import MAX_SIDE, disagreement, matched, mixed_up, votes
+from concurl.report.matrix import MAX_SIDE, disagreement, matched, mixed_up, mixed_with, votes
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,11 @@ def test_pairs_come_by_votes_with_the_larger_share_first() -> None:
     shares = np.array([[0.9, 0.1, 0.0], [0.3, 0.6, 0.1], [0.002, 0.008, 0.99]])
     pairs = mixed_up(shares)
     assert [(p.one, p.other, p.there, p.back) for p in pairs] == [(1, 0, 0.3, 0.1), (1, 2, 0.1, 0.008)]
+
+
+def test_each_cluster_has_those_that_take_its_votes() -> None:
+    shares = np.array([[0.5, 0.04, 0.26, 0.2], [0, 1, 0, 0], [0.05, 0.02, 0.9, 0.03], [0.3, 0.3, 0.3, 0.1]])
+    assert mixed_with(shares) == [[(2, 0.26), (3, 0.2)], [], [(0, 0.05)], [(0, 0.3), (1, 0.3)]]
 
 
 def test_votes_of_another_shape_are_not_shown(given: tuple[RunFacts, Run]) -> None:

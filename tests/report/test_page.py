@@ -71,7 +71,11 @@ def test_every_picture_has_an_alternative_and_every_control_a_name(run: Run) -> 
     page = parsed(run)
     pictures = page.all("img")
     assert len(pictures) > 6 * 3 * 10
-    for attrs, _ in pictures:
+    glimpse = sum(attrs["alt"] == "" for attrs, _ in pictures)
+    assert (
+        glimpse == 6 + 1
+    )  # those of the first screen, whose links have words, and the larger view's, as yet without one
+    for attrs, _ in (picture for picture in pictures if picture[0]["alt"]):
         assert attrs.get("id") == "viewer-picture" or re.fullmatch(
             r"photos/./\d{5}\.jpg, confidence 0\.\d{3}", attrs["alt"]
         )
@@ -101,7 +105,9 @@ def test_headings_are_in_order_and_ids_unique(run: Run) -> None:
 def test_the_numbers_are_the_csvs(run: Run) -> None:
     page, rows = parsed(run), run.rows()
     tiles = dict(zip([text for _, text in page.all("dt")], [text for _, text in page.all("dd")], strict=True))
-    assert tiles["Images"] == "180"
+    assert page.all("h1")[0][1] == "180 images in 6 clusters"
+    hits = sum(int(r["cluster"]) == label for r, label in zip(rows, run.labels, strict=True))
+    assert tiles["Accuracy (ACC)"] == f"{hits / 180:.3f}"
     assert tiles["Mean confidence"] == f"{sum(float(r['confidence']) for r in rows) / 180:.3f}"
     assert tiles["Mean agreement"] == f"{sum(float(r['agreement']) for r in rows) / 180:.3f}"
     assert tiles["Unsure"] == str(sum(r["status"] == "unsure" for r in rows))
@@ -121,6 +127,40 @@ def test_the_numbers_are_the_csvs(run: Run) -> None:
         assert data["unsure"][i] == (row["status"] == "unsure")
 
 
+def test_the_first_screen_shows_the_clusters_and_leads_to_them(run: Run) -> None:
+    page = parsed(run)
+    ((_, words),) = page.all("ul", class_="faces")
+    sizes = np.bincount([int(r["cluster"]) for r in run.rows()])
+    assert words == " ".join(f"Cluster {c} {size} images" for c, size in enumerate(sizes))
+    links = [attrs["href"] for attrs, _ in page.all("a") if attrs["href"].startswith("#cluster-")]
+    assert links[:6] == [f"#cluster-{c}" for c in range(6)]
+
+
+def test_what_is_wrong_comes_first_and_what_passed_comes_last(tmp_path: Path, page_of: Callable[..., str]) -> None:
+    run = make_run(tmp_path / "r", n=60, k=4, warnings=["the views differ little"])
+    page = Page(page_of(run, run.images))
+    order = [attrs.get("class") for tag, attrs, _ in page.elements if tag in ("ul", "dl") and attrs.get("class")]
+    assert order[:4] == ["checks", "faces", "tiles", "checks"]
+    flagged, passed = (text for _, text in page.all("ul", class_="checks"))
+    assert "A warning during the run" in flagged
+    assert "Good:" not in flagged
+    assert "Look at this:" not in passed
+    assert [text for _, text in page.all("h2", class_="minor")] == ["Something to look at", "The other checks passed"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(100, "is 100 variants of"), ("many", "is a set of variants of"), (None, "is a set of variants of")],
+)
+def test_the_ensemble_is_explained_where_it_is_first_spoken_of(
+    tmp_path: Path, page_of: Callable[..., str], given: object, told: str
+) -> None:
+    run = make_run(tmp_path / "r", n=20, k=2)
+    (run.folder / "config.json").write_text(json.dumps({"n_transforms": given}))
+    ((_, figure),) = Page(page_of(run)).all("figure", class_="panel")
+    assert f"The ensemble {told} this clustering." in figure
+
+
 def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     page = parsed(run)
     ((_, table),) = page.all("table", class_="scores")
@@ -132,8 +172,17 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     assert (np.trace(matrix), matrix.sum()) == (hits, 180)
     pairs = [text for _, text in page.all("ol", class_="pairs")]
     assert pairs[0].startswith(
-        "Cluster 0 with Cluster 1 25% of the votes on the images of the first are for the second"
+        "Cluster 0 with Cluster 1 Of the votes on Cluster 0, 25% are for Cluster 1. The other way round: 10%."
     )
+    links = [attrs["href"] for attrs, _ in page.all("a", class_="name")]
+    cards = {"#" + attrs["id"] for attrs, _ in page.all("article")}
+    assert links
+    assert set(links) <= cards
+    mixed = [text for _, text in page.all("p", class_="mixed")]
+    assert mixed == [
+        "Mixed up with Cluster 1 (25% of the votes)",
+        "Mixed up with Cluster 0 (10% of the votes)",
+    ]
 
 
 def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callable[..., str]) -> None:

@@ -185,14 +185,14 @@ def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:
 def test_random_directions_have_a_spread_of_one(healthy: RunFacts) -> None:
     z = np.random.default_rng(0).normal(size=(180, 64)).astype(np.float32)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
-    (check,) = [c for c in judge(dataclasses.replace(healthy, embeddings=z)).checks if "spread" in c.title]
+    (check,) = [c for c in judge(dataclasses.replace(healthy, embeddings=z)).checks if "look different" in c.title]
     assert check.text.startswith(("Spread 1.00", "Spread 0.99"))
 
 
 def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ(healthy: RunFacts) -> None:
-    assert "Embeddings are spread out" in titles(changed_epochs(healthy, feature_std=0.2), "good")
-    assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_std=0.09), "good")
-    assert "Embeddings are spread out" not in titles(changed_epochs(healthy, feature_dimensions=2.0), "good")
+    assert "Images look different to the model" in titles(changed_epochs(healthy, feature_std=0.2), "good")
+    assert "Images look different to the model" not in titles(changed_epochs(healthy, feature_std=0.09), "good")
+    assert "Images look different to the model" not in titles(changed_epochs(healthy, feature_dimensions=2.0), "good")
 
 
 def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(healthy: RunFacts) -> None:

@@ -126,17 +126,22 @@ class _Frame:
             parts.append(
                 Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
             )
-        name = f"epoch {self.x0:,.0f}"  # charts that begin late stand beside others that do not
-        taken = _LEFT + _DIGIT * (len(name) + 2)  # a number that came closer would be read as part of the name
+        # first and last are always told: charts that begin late stand beside others that do not
+        first, last = f"{self.x0:,.0f}", f"epoch {self.x1:,.0f}"
+        down, left, right = (
+            HEIGHT - _BOTTOM + 18,
+            _LEFT + _DIGIT * (len(first) + 2),
+            WIDTH - _RIGHT - _DIGIT * (len(last) + 2),
+        )
+        parts.append(Markup('<text x="{}" y="{}">{}</text>').format(_LEFT, down, first if self.x1 > self.x0 else ""))
         for tick in ticks(self.x0, self.x1, 5):
             text = f"{tick:,.0f}"
-            if tick == round(tick) and self.right(tick) - _DIGIT * len(text) / 2 > taken:
-                parts.append(
-                    Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
-                        min(self.right(tick), WIDTH - _RIGHT - 4), HEIGHT - _BOTTOM + 18, text
-                    )
-                )
-        parts.append(Markup('<text class="axis" x="{}" y="{}">{}</text>').format(_LEFT, HEIGHT - _BOTTOM + 18, name))
+            at, half = self.right(tick), _DIGIT * len(text) / 2
+            if tick == round(tick) and left < at - half and at + half < right:
+                parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(at, down, text))
+        parts.append(
+            Markup('<text class="axis" x="{}" y="{}" text-anchor="end">{}</text>').format(WIDTH - _RIGHT, down, last)
+        )
         return Markup("").join(parts)
 
     def level(self, name: str, y: float, *, at_left: bool) -> Markup:

@@ -41,7 +41,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
     directions = _joined(facts.series("feature_dimensions"))
     nmi, deviation = _joined(facts.series("diversity_mean")), _joined(facts.series("diversity_std"))
     found = [
-        one("l1", "BYOL loss, L1", "Two views of an image should predict each other."),
+        one("l1", "BYOL loss, L1", "Two views (altered copies) of an image should predict each other."),
         one("l2", "Clustering loss, L2", "Two views should fall into the same cluster.", guess),
         one("l3", "Consensus loss, L3", "Every member of the ensemble should agree.", guess),
         line_chart(

@@ -12,6 +12,7 @@ from concurl.report.facts import RunFacts, mean_known
 MAX_GALLERIES = 100  # for the largest clusters; the others get a line in a table
 _PICTURES = 2_400  # over all galleries and lenses: what the page's budget of bytes can show at a useful size
 _MOST = 12  # pictures per lens
+MAX_FACES = 12  # clusters at a glance: one row on a wide screen
 LENSES = {"typical": "Most typical", "unsure": "Most unsure", "random": "Random sample"}
 
 
@@ -48,6 +49,12 @@ def galleries(facts: RunFacts) -> list[Gallery]:
             )
         )
     return found
+
+
+def faces(cards: list[Gallery]) -> list[Gallery]:
+    """The largest few, in their order: a picture of each on the first screen says what the run has found."""
+    largest = sorted((card for card in cards if card.rows["typical"]), key=lambda card: -card.size)[:MAX_FACES]
+    return sorted(largest, key=lambda card: card.cluster)
 
 
 def _lenses(facts: RunFacts, cluster: int, members: NDArray[np.int64], count: int) -> dict[str, list[int]]:

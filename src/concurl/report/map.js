@@ -89,9 +89,10 @@ if ($("canvas")) {
       paintPictures(ink);
     } else {
       ink.globalAlpha = 0.85;
+      const colours = data[dark ? "dark" : "light"]; // asking for the theme at each of 10,000 dots took half of the time
       for (let i = 0; i < n; i++) {
         if (!shown[i] || !seen(i)) continue;
-        ink.fillStyle = colourOf(data.cluster[i]);
+        ink.fillStyle = colours[data.cluster[i]];
         dot(i);
       }
     }

@@ -81,6 +81,15 @@ def mixed_up(shares: NDArray[np.float64], most: int = 6, least: float = 0.01) ->
     return [Pair(i, j, float(shares[i, j]), float(shares[j, i])) for i, j in ordered]
 
 
+def mixed_with(shares: NDArray[np.float64], most: int = 2, least: float = 0.05) -> list[list[tuple[int, float]]]:
+    """For each cluster the few others that get the most of the votes on its images, with their shares: each at least `least`."""
+    found = []
+    for i, row in enumerate(shares):
+        order = [int(j) for j in np.argsort(-row, kind="stable") if j != i]
+        found.append([(j, float(row[j])) for j in order[:most] if row[j] >= least])
+    return found
+
+
 def matched(facts: RunFacts, labels: NDArray[np.int64], classes: Sequence[str] | None) -> Matched:
     """The confusion matrix of clusters (rows) and classes (columns) under the matching with the most hits."""
     if labels.shape != facts.cluster.shape:

@@ -136,6 +136,14 @@ function columns(list) {
 const viewer = (() => {
   const dialog = $("viewer"), picture = $("viewer-picture");
   let around = [], at = 0;
+  const named = (cluster) => {
+    const swatch = document.createElement("span"), name = document.createElement("bdi"), both = document.createDocumentFragment();
+    swatch.className = "swatch";
+    swatch.style.setProperty("--c", colourOf(cluster));
+    name.textContent = data.names[cluster];
+    both.append(swatch, name);
+    return both;
+  };
   const show = () => {
     const { row, source } = around[at];
     $("viewer-path").firstElementChild.textContent = pathOf(row);
@@ -146,13 +154,15 @@ const viewer = (() => {
     if (source) picture.src = source;
     else picture.removeAttribute("src");
     const facts = { Confidence: three(data.confidence[row]), "Margin over the second choice": three(data.margin[row]), "Agreement of the ensemble": three(data.agreement[row]), "Outlier score, 0 to 1": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
+    if (data.next[row] >= 0) facts["Nearest other cluster"] = named(data.next[row]);
     $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
       const pair = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
       dt.textContent = name;
-      dd.textContent = value;
+      dd.append(value);
       pair.append(dt, dd);
       return pair;
     }));
+    $("copy-path").textContent = "Copy path";
     $("viewer-back").hidden = $("viewer-on").hidden = around.length < 2;
   };
   // a sprite blown up further would be nothing but blur
@@ -175,14 +185,16 @@ $("cards").addEventListener("click", (event) => {
   viewer.open(thumbs.map((t) => ({ row: Number(t.dataset.row), source: t.querySelector("img")?.src })), thumbs.indexOf(thumb));
 });
 
-// ---- citation
-$("copy").addEventListener("click", async (event) => {
-  const text = $("citation");
-  try {
-    await navigator.clipboard.writeText(text.textContent);
-    event.target.textContent = "Copied";
-  } catch {
-    getSelection().selectAllChildren(text); // no clipboard for pages from disk in some browsers: ready for ctrl-c
-    event.target.textContent = "Selected";
-  }
-});
+// ---- the clipboard: a button copies the text of the element that it names
+for (const button of document.querySelectorAll("[data-copies]")) {
+  button.addEventListener("click", async () => {
+    const text = $(button.dataset.copies);
+    try {
+      await navigator.clipboard.writeText(text.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(text); // no clipboard for pages from disk in some browsers: ready for ctrl-c
+      button.textContent = "Selected";
+    }
+  });
+}

@@ -31,6 +31,7 @@ from concurl.report.curves import curves, numbers
 from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
+from concurl.report.nearest import next_clusters
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
 from concurl.runs.runfolder import change_summary
 
@@ -130,13 +131,16 @@ def _render(
     colours = palette.pairs(facts.n_clusters)
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
     charts = curves(facts, css_colours)
+    found = matrix.matched(facts, labels, classes) if labels is not None else None
     theme, script = _source("theme.js"), _source("page.js", "curves.js", "map.js")
     return _template().render(
         version=__version__,
         facts=facts,
         colours=css_colours,
         verdict=judged,
-        tiles=_tiles(facts),
+        tiles=_tiles(facts, found),
+        members=_members(facts),
+        faces=gallery.faces(cards) if pictures else [],
         sureness=_sureness(facts),
         cards=cards,
         lenses=gallery.LENSES,
@@ -151,8 +155,9 @@ def _render(
         numbers=numbers(facts) if facts.epochs else None,
         disagreement=matrix.disagreement(facts, shares) if shares is not None else None,
         pairs=matrix.mixed_up(shares) if shares is not None else [],
+        mixed=matrix.mixed_with(shares) if shares is not None else [[]] * facts.n_clusters,
         scores=_scores(facts),
-        matched=matrix.matched(facts, labels, classes) if labels is not None else None,
+        matched=found,
         reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
@@ -220,6 +225,7 @@ def _data(
         "agreement": column(facts.agreement),
         "outlier": column(facts.outlier),
         "unsure": facts.unsure[table].astype(int).tolist(),
+        "next": next_clusters(facts, np.array(table, dtype=np.int64)).tolist(),
         "folders": folders,
         "folder": [place[head + slash] for head, slash, _ in split],
         "file": [name for _, _, name in split],
@@ -232,16 +238,31 @@ def _data(
     }
 
 
-def _tiles(facts: RunFacts) -> list[tuple[str, str]]:
+def _tiles(facts: RunFacts, matched: matrix.Matched | None) -> list[tuple[str, str]]:
+    tiles = []
+    acc = matched.scores["acc"] if matched is not None else _acc(facts)
+    if acc is not None:  # who has labels looks for this first
+        tiles.append(("Accuracy (ACC)", _three(acc)))
     means = {"Mean confidence": facts.confidence, "Mean agreement": facts.agreement}
-    tiles = [("Images", f"{len(facts.paths):,}"), ("Clusters", f"{facts.n_clusters:,}")]
-    tiles += [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
-    if len(tiles) > 2:  # else nothing is known of how sure it is
-        tiles.append(("Unsure", f"{int(facts.unsure.sum()):,}"))
+    known = [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
+    tiles += [*known, ("Unsure", f"{int(facts.unsure.sum()):,}")] if known else []
     minutes = facts.summary.get("minutes")
     if isinstance(minutes, int | float):
         tiles.append(("Time", _duration(minutes)))
     return tiles
+
+
+def _acc(facts: RunFacts) -> float | None:
+    """The run's own score of the clusters on the page, where it was given labels."""
+    found = facts.summary.get("scores")
+    codes = found.get("codes") if isinstance(found, dict) else None
+    acc = codes.get("acc") if isinstance(codes, dict) else None
+    return acc if isinstance(acc, int | float) else None
+
+
+def _members(facts: RunFacts) -> str:
+    n = facts.config.get("n_transforms")
+    return f"{n:,} variants" if isinstance(n, int) and n > 1 else "a set of variants"
 
 
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:

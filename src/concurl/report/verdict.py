@@ -178,7 +178,7 @@ def _losses(facts: RunFacts) -> Check | None:
     if not ends:
         return Check("good", "Losses are finite", "No clustering loss was logged, and none was asked for.")
     worst = max(ends)
-    numbers = f"{worst:.2f} at the end, ln\u00a0{facts.n_clusters} = {level:.2f} being the level of pure guessing"
+    numbers = f"{worst:.2f} at the end; pure guessing would give ln\u00a0{facts.n_clusters} = {level:.2f}"
     if worst > STUCK * level:
         return Check(
             "bad",
@@ -189,10 +189,10 @@ def _losses(facts: RunFacts) -> Check | None:
         return Check(
             "watch",
             "The clusters are loose",
-            f"The larger cluster loss is {numbers}: two views of an image often fall into different clusters. Such "
+            f"The larger cluster loss is {numbers}. Two altered views of one image often fall into different clusters. Such "
             f"groups tend to follow colour and light rather than content. Try more images or more epochs.",
         )
-    return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}.")
+    return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}. Lower is better.")
 
 
 def _diverged(facts: RunFacts) -> Check | None:
@@ -269,14 +269,14 @@ def _members(facts: RunFacts) -> Check | None:
         return Check(
             "watch",
             "The ensemble is divided",
-            f"The clusterings of two members match by only {nmi:.2f} (NMI; 1 is the same clustering). Train longer.",
+            f"Two members of the ensemble make clusters that match by only {nmi:.2f} (NMI; 1: the same clusters). Train longer.",
         )
     if _enough(facts) or mean_known(facts.agreement) < AGREED:
         return None  # agreement on few images may be chance, and agreement on other labels deserves no praise
     return Check(
         "good",
         "The members agree with each other",
-        f"The clusterings of two members match by {nmi:.2f} (NMI; 1 is the same clustering).",
+        f"Two members of the ensemble make clusters that match by {nmi:.2f} (NMI; 1: the same clusters).",
     )
 
 
@@ -299,7 +299,11 @@ def _spread(facts: RunFacts) -> Check | None:
     directions = _last(facts.series("feature_dimensions"))
     if _last(facts.series("feature_std")) < FLAT or cramped(directions, facts.n_clusters):
         return None  # the features behind them hardly differ, or only in a plane, of which the health watch has warned
-    return Check("good", "Embeddings are spread out", f"Spread {spread:.2f}: 0 is all alike, 1 evenly spread.")
+    return Check(
+        "good",
+        "Images look different to the model",
+        f"Spread {spread:.2f}: at 0 all look alike, at 1 they differ evenly.",
+    )
 
 
 def _progress(facts: RunFacts) -> Check | None:
