@@ -13,9 +13,9 @@ from concurl.config import Config
 from concurl.network.model import Embeddings
 from concurl.objective.ensemble import log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
-from concurl.training.beside import SideStream
 from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep
+from concurl.training.sidestream import SideStream
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
 from concurl.views.presets import view_spec

@@ -19,10 +19,10 @@ from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
-from concurl.training.beside import SideStream
 from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
+from concurl.training.sidestream import SideStream
 
 MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 """(images uint8 (B, 3, H, W), ids (B,), step ()) -> n_views tensors x1, x2, ..., each float32 (B, channels, S, S)"""
