@@ -288,3 +288,38 @@ def test_a_run_of_three_steps_clusters(config):
     assert np.isfinite([trainer.metrics.rows[-1][name] for name in ("l2", "l3")]).all()
     assert (losses[:, 2] > 0).tolist() == [False, False, True]
     assert not torch.equal(trainer.model.prototypes, Trainer(trainer.config, pictures()).model.prototypes)
+
+
+@pytest.mark.parametrize("stop", [3, 7, 10])  # just before clustering begins; in an epoch after it; between two epochs
+def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop):
+    config = config.replace(epochs=3)
+
+    def trainer_in(name):
+        trainer = Trainer(config, pictures(), folder=tmp_path / name)
+        trainer.metrics.path.parent.mkdir(exist_ok=True)
+        return trainer
+
+    def until(trainer, step):
+        take = trainer.take_step
+
+        def stopped(*arguments):
+            if trainer.step == step:
+                trainer.save()
+                raise Stop
+            return take(*arguments)
+
+        trainer.take_step = stopped
+        with suppress(Stop):
+            trainer.fit()
+
+    whole, first, again = trainer_in("whole"), trainer_in("stopped"), trainer_in("stopped")
+    whole.fit()
+    until(first, stop)
+    assert again.resume()
+    assert again.step == stop
+    again.fit()
+    for name, value in whole.state.named().items():
+        assert torch.equal(again.state.named()[name], value), name
+    by_the_clock = ("minutes", "images_per_second")
+    rows = [[{k: v for k, v in row.items() if k not in by_the_clock} for row in t.metrics.rows] for t in (whole, again)]
+    assert rows[0] == rows[1]
