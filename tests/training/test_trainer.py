@@ -158,6 +158,29 @@ def test_the_seed_decides_the_weights_and_the_members(config):
     assert not torch.equal(first.A, other.A)
 
 
+@pytest.mark.parametrize("batch_size", [20, 30])  # of 100 images: all in each epoch, or ten left out, others each time
+def test_every_epoch_goes_through_the_images_once_in_an_order_of_its_own(config, batch_size):
+    orders = {}
+    for seed in (0, 1):
+        trainer = Trainer(config.replace(epochs=2, batch_size=batch_size, seed=seed), pictures())
+        take, seen = trainer.take_step, []
+
+        def noted(images, ids, *rest, take=take, seen=seen):
+            assert torch.equal(images, torch.from_numpy(pictures())[ids])
+            seen.append(ids)
+            return take(images, ids, *rest)
+
+        trainer.take_step = noted
+        trainer.fit()
+        assert len(seen) == 2 * (100 // batch_size)
+        for epoch, steps in enumerate((seen[: len(seen) // 2], seen[len(seen) // 2 :])):
+            orders[seed, epoch] = torch.cat(steps).tolist()
+    for order in orders.values():
+        assert len(set(order)) == len(order) == 100 // batch_size * batch_size
+    assert len(set(map(tuple, orders.values()))) == 4
+    assert len(set(map(frozenset, orders.values()))) == (1 if batch_size == 20 else 4)
+
+
 def test_each_step_is_taken_by_its_number_and_with_its_own_settings(config):
     trainer = Trainer(config.replace(epochs=3, schedule="cosine", warmup=0.2, tau_b_end=1.0), pictures())
     take, numbers, settings = trainer.take_step, [], []
