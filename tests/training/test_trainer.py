@@ -121,6 +121,15 @@ def test_of_many_images_prototypes_begin_from_a_sample(config, monkeypatch):
     assert asked == [(60, 3)]
 
 
+def test_the_sample_holds_as_many_images_as_there_are_clusters(config, monkeypatch):
+    """A smaller one k-means would refuse, after most of the training."""
+    monkeypatch.setattr(cluster_start, "IMAGES", 3)
+    model, *_ = as_clustering_began(config)
+    z, C = unit_z(model, "target"), model.prototypes.detach()
+    assert len({int(i) for i in (C @ z.t()).argmax(1)}) == len(C) == 4
+    torch.testing.assert_close((C @ z.t()).max(1).values, torch.ones(4))  # each begins at an image of its own
+
+
 @pytest.mark.parametrize("init", ["kmeans", "balanced"])
 def test_the_clusters_that_it_begins_with_are_judged_and_told(config, init, caplog):
     asked = []
