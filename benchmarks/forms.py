@@ -13,9 +13,9 @@ from concurl.config import Config
 from concurl.network.model import Embeddings
 from concurl.objective.ensemble import log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
-from concurl.training.beside import SideStream
 from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep
+from concurl.training.sidestream import SideStream
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
 from concurl.views.presets import view_spec
@@ -25,8 +25,11 @@ from concurl.views.views import Views
 class Ceiling(Step):
     """The networks alone: the limit that views, codes and cluster losses are measured against."""
 
-    def objective(self, online: Embeddings, target: Embeddings, now: Any, clustering: bool, q: Any = None) -> Tensor:
+    def objective(
+        self, online: Embeddings, target: Embeddings | None, now: Any, clustering: bool, q: Any = None
+    ) -> Tensor:
         assert online.w is not None
+        assert target is not None
         loss = byol_loss(*online.w.chunk(2), *target.v.chunk(2)) + online.z.float().square().mean()
         return torch.stack([loss, loss, loss, loss])
 

@@ -15,6 +15,7 @@ from concurl.clustering.assign import (
     assign_embeddings,
     balanced,
     embeddings,
+    scores_and_codes,
     unfinished,
 )
 from concurl.clustering.evaluate import partitions
@@ -192,6 +193,17 @@ def test_a_label_does_not_depend_on_company(finished, images):
         assert alone.labels[0] == whole.labels[i]
         np.testing.assert_array_equal(alone.embeddings[0], whole.embeddings[i])
         np.testing.assert_allclose(alone.probabilities[0], whole.probabilities[i], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_equal", [3, 7, 10])
+def test_between_equal_centres_company_does_not_decide(n_equal):
+    """The last bits of a product depend on its shape: of these images, it alone would move a third and more."""
+    draw = torch.Generator().manual_seed(0)
+    x = normalize(torch.randn(300, 64, generator=draw), dim=1)
+    centre = normalize(torch.randn(1, 64, generator=draw), dim=1)
+    for part in (*x.split(1), *x.split(7), x):
+        for found in scores_and_codes(part, centre.repeat(n_equal, 1), torch.zeros(n_equal), 0.05):
+            assert (found.argmax(1) == 0).all()
 
 
 def test_labels_of_the_training_images_are_those_of_a_loaded_model(finished, images, tmp_path):

@@ -75,6 +75,8 @@ def test_equal_scikit_learn(case):
 
 @given(labelled)
 @example(([0] * 60, [*range(10)] * 6))
+@example(([0] * 18 + [1] * 18 + [2] * 18, [*range(6)] * 9))  # independent: rounding would take the NMI below 0
+@example(([0] + [1] * 5 + [2] * 5, [0] + [1] * 5 + [2] * 5))  # equal: and above 1
 def test_equal_scikit_learn_for_any_labels(pair):
     truth, clusters = pair
     assert nmi(truth, clusters) == pytest.approx(

@@ -89,8 +89,7 @@ def test_images_are_copied_a_few_at_a_time(config):
     want = monitor.embeddings(model, np.arange(100))
     monitor.images = Mapped()
     for got, branch in zip(monitor.embeddings(model, np.arange(100)), want, strict=True):
-        for mine, theirs in zip(got, branch, strict=True):
-            assert theirs is None if mine is None else torch.equal(mine, theirs)
+        assert all(map(torch.equal, got[:3], branch[:3]))  # y, v and z
     assert asked == [32, 32, 32, 4]  # chunks of an embedding pass
 
 

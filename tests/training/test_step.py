@@ -195,6 +195,18 @@ def test_codes_come_from_the_branch_asked_for(tiny):
     assert abs(found["online"][0] - found["target"][0]) > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("alpha", "branch", "passes"), [(1.0, "online", 1), (0.0, "target", 1), (1.0, "target", 1), (0.0, "online", 0)]
+)
+def test_the_target_is_passed_through_only_where_a_loss_needs_it(tiny, alpha, branch, passes):
+    config, seen = tiny(alpha=alpha, codes_from=branch), []
+    step = make_step(config)
+    step.model.target.register_forward_hook(lambda *_: seen.append(1))
+    losses = step(*batch(), torch.tensor(0), torch.stack(settings(config)), True)
+    assert len(seen) == passes
+    assert losses.isfinite().all()
+
+
 def test_the_queue_joins_the_balance_and_then_takes_the_batch(tiny):
     config = tiny(alpha=0.0)
     step, without = make_step(config, queue_size=40), make_step(config)

@@ -121,6 +121,15 @@ def test_of_many_images_prototypes_begin_from_a_sample(config, monkeypatch):
     assert asked == [(60, 3)]
 
 
+def test_the_sample_holds_as_many_images_as_there_are_clusters(config, monkeypatch):
+    """A smaller one k-means would refuse, after most of the training."""
+    monkeypatch.setattr(cluster_start, "IMAGES", 3)
+    model, *_ = as_clustering_began(config)
+    z, C = unit_z(model, "target"), model.prototypes.detach()
+    assert len({int(i) for i in (C @ z.t()).argmax(1)}) == len(C) == 4
+    torch.testing.assert_close((C @ z.t()).max(1).values, torch.ones(4))  # each begins at an image of its own
+
+
 @pytest.mark.parametrize("init", ["kmeans", "balanced"])
 def test_the_clusters_that_it_begins_with_are_judged_and_told(config, init, caplog):
     asked = []
@@ -156,6 +165,29 @@ def test_the_seed_decides_the_weights_and_the_members(config):
     assert not any(torch.equal(weights[name], others[name]) for name in weights if weights[name].dim() > 1)
     assert torch.equal(first.A, again.A)
     assert not torch.equal(first.A, other.A)
+
+
+@pytest.mark.parametrize("batch_size", [20, 30])  # of 100 images: all in each epoch, or ten left out, others each time
+def test_every_epoch_goes_through_the_images_once_in_an_order_of_its_own(config, batch_size):
+    orders = {}
+    for seed in (0, 1):
+        trainer = Trainer(config.replace(epochs=2, batch_size=batch_size, seed=seed), pictures())
+        take, seen = trainer.take_step, []
+
+        def noted(images, ids, *rest, take=take, seen=seen):
+            assert torch.equal(images, torch.from_numpy(pictures())[ids])
+            seen.append(ids)
+            return take(images, ids, *rest)
+
+        trainer.take_step = noted
+        trainer.fit()
+        assert len(seen) == 2 * (100 // batch_size)
+        for epoch, steps in enumerate((seen[: len(seen) // 2], seen[len(seen) // 2 :])):
+            orders[seed, epoch] = torch.cat(steps).tolist()
+    for order in orders.values():
+        assert len(set(order)) == len(order) == 100 // batch_size * batch_size
+    assert len(set(map(tuple, orders.values()))) == 4
+    assert len(set(map(frozenset, orders.values()))) == (1 if batch_size == 20 else 4)
 
 
 def test_each_step_is_taken_by_its_number_and_with_its_own_settings(config):
@@ -288,3 +320,38 @@ def test_a_run_of_three_steps_clusters(config):
     assert np.isfinite([trainer.metrics.rows[-1][name] for name in ("l2", "l3")]).all()
     assert (losses[:, 2] > 0).tolist() == [False, False, True]
     assert not torch.equal(trainer.model.prototypes, Trainer(trainer.config, pictures()).model.prototypes)
+
+
+@pytest.mark.parametrize("stop", [3, 7, 10])  # just before clustering begins; in an epoch after it; between two epochs
+def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop):
+    config = config.replace(epochs=3)
+
+    def trainer_in(name):
+        trainer = Trainer(config, pictures(), folder=tmp_path / name)
+        trainer.metrics.path.parent.mkdir(exist_ok=True)
+        return trainer
+
+    def until(trainer, step):
+        take = trainer.take_step
+
+        def stopped(*arguments):
+            if trainer.step == step:
+                trainer.save()
+                raise Stop
+            return take(*arguments)
+
+        trainer.take_step = stopped
+        with suppress(Stop):
+            trainer.fit()
+
+    whole, first, again = trainer_in("whole"), trainer_in("stopped"), trainer_in("stopped")
+    whole.fit()
+    until(first, stop)
+    assert again.resume()
+    assert again.step == stop
+    again.fit()
+    for name, value in whole.state.named().items():
+        assert torch.equal(again.state.named()[name], value), name
+    by_the_clock = ("minutes", "images_per_second")
+    rows = [[{k: v for k, v in row.items() if k not in by_the_clock} for row in t.metrics.rows] for t in (whole, again)]
+    assert rows[0] == rows[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import Warm, photos
+from user_runs import Warm, photos
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from runs import OPTIONS, half_files, photos, results
+from user_runs import OPTIONS, half_files, photos, results
 from warm import preload
 
 FIT = ["fit", "photos", "-k", "3", "-o", "run", "--epochs", "4", *OPTIONS, "--checkpoint-minutes", "0"]

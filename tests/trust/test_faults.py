@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import FIT, Run, Warm, half_files, results
+from user_runs import FIT, Run, Warm, half_files, results
 
 from concurl.cli import main
 from concurl.training.checkpoint import checkpoints, load_newest

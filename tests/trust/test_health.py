@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import OPTIONS, photos
+from user_runs import OPTIONS, photos
 
 from concurl.cli import main
 from concurl.config import Config

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from runs import OPTIONS, Run, Warm, photos, results
+from user_runs import OPTIONS, Run, Warm, photos, results
 
 VARIANTS = {
     "adam": ["--optimizer", "adam"],

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pickles import payloads, register_extension
-from runs import OPTIONS, photos
+from user_runs import OPTIONS, photos
 
 from concurl.cli import main
 

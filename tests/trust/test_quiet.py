@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs import OPTIONS, photos
+from user_runs import OPTIONS, photos
 
 # Every interpreter of the flow, workers included, starts with this: audit hooks see what no patch of a class can miss.
 WATCH = """

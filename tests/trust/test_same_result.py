@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import OPTIONS, photos, results
+from user_runs import OPTIONS, photos, results
 
 from concurl.cli import main
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import FIT, half_files
+from user_runs import FIT, half_files
 
 from concurl.cli import main
 from concurl.runs import runfolder

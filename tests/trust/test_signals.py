@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from runs import OPTIONS, Run, Warm, half_files, photos
+from user_runs import OPTIONS, Run, Warm, half_files, photos
 
 from concurl import cli
 from concurl.training.checkpoint import checkpoints, load_newest

@@ -19,7 +19,7 @@ NEARLY = 0.9  # of the highest stability: what a peak must reach
 
 
 def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[tuple[int, float]]:
-    """(K, stability) for each K of `counts`: unit vectors x (N, dim) are clustered on random halves, and each labels all x.
+    """(K, stability) for each K of `counts`: vectors x (N, dim) are clustered by cosine on random halves; each labels all x.
 
     The stability is the mean ARI over all pairs of halves: 1 if they find the same groups, 0 if they agree no more than by
     chance. The halves are the same for every K.

@@ -19,6 +19,8 @@ from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.views.views import evaluation_view
 
+CHECKED = 256  # images, at most, that a program must label as the model does before it is written
+
 
 class Labeller(nn.Module):
     """Preprocessing, encoder, head and label in one module: uint8 (B, 3, H, W) -> (labels, q, embeddings)."""
@@ -44,9 +46,9 @@ class Labeller(nn.Module):
         return q.argmax(1), q, x
 
 
-def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Path, n_check: int = 256) -> int:
+def export_program(trained: TrainedModel, images: NDArray[np.uint8], output: Path) -> int:
     """Write the program once it has given the model's own labels for some of the images; returns how many."""
-    some = np.array(images[:n_check])
+    some = np.array(images[:CHECKED])
     labeller = Labeller(trained).eval()
     batch = torch.export.Dim("batch", min=1, max=65_536)
     example = torch.from_numpy(np.concatenate([some, some])[: max(2, len(some))])

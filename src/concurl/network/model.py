@@ -3,6 +3,7 @@
 x -> f_theta -> y -> g_theta -> v -> h_theta -> w        BYOL, online
                   \\-> g -> z, compared with C             clustering
 x -> f_xi -> y -> g_xi -> v                              BYOL, target: an exponential average of theta
+               \\-> its own g -> z                        clustering, where codes or prototypes come from the target
 """
 
 from __future__ import annotations

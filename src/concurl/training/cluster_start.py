@@ -20,7 +20,7 @@ from concurl.training.monitor import Monitor
 
 log = logging.getLogger("concurl")
 
-IMAGES = 50_000  # at most: a seeded sample for k-means
+IMAGES = 50_000  # at most, or one for each cluster: a seeded sample for k-means
 
 
 @torch.no_grad()
@@ -37,7 +37,7 @@ def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monito
 
 def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
     """Place the prototypes by k-means, and fill the queue with the embeddings that k-means saw."""
-    ids = sample(config.seed, len(monitor.images), IMAGES).numpy()
+    ids = sample(config.seed, len(monitor.images), max(IMAGES, config.n_clusters)).numpy()
     online, target = monitor.embeddings(model, ids)
     if config.prototype_init != "random":
         centres, labels = spherical_kmeans(target.z, config.n_clusters, seed=config.seed)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from concurl.training.beside import SideStream
 from concurl.training.compiled import CompiledStep, CompiledViews
 from concurl.training.parallel import distribute_step
+from concurl.training.sidestream import SideStream
 from concurl.training.step import Step
 from concurl.views.views import Views
 

@@ -76,6 +76,6 @@ def effective_dimensions(x: Tensor) -> float:
 
 
 def _joined(parts: list[Embeddings]) -> Embeddings:
-    y, v, z, w = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
-    assert y is not None and v is not None and z is not None
-    return Embeddings(y, v, z, w)
+    """All rows of y, v and z; nobody here asks for w."""
+    y, v, z, _ = zip(*parts, strict=True)
+    return Embeddings(torch.cat(y), torch.cat(v), torch.cat(z))

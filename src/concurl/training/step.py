@@ -19,10 +19,10 @@ from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
-from concurl.training.beside import SideStream
 from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
+from concurl.training.sidestream import SideStream
 
 MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 """(images uint8 (B, 3, H, W), ids (B,), step ()) -> n_views tensors x1, x2, ..., each float32 (B, channels, S, S)"""
@@ -88,7 +88,7 @@ class Step:
                 known = Known(target, None)
             else:
                 online = self.model(x)
-        return self.objective(online, known.target or online, now, clustering, known.codes)
+        return self.objective(online, known.target, now, clustering, known.codes)
 
     def both_branches(self, x: Tensor) -> tuple[Embeddings, Embeddings | None]:
         """The embeddings of all views by the online branch and by the target (see `target`).
@@ -105,7 +105,7 @@ class Step:
     def objective(
         self,
         online: Embeddings,
-        target: Embeddings,
+        target: Embeddings | None,  # None where no loss needs it: see `target`
         now: Settings,
         clustering: bool,
         q: Tensor | None = None,  # (V, B, K): the codes, where they are known
@@ -117,13 +117,15 @@ class Step:
         c = self.config
         l1 = l2 = l3 = torch.zeros((), device=online.z.device)
         if c.alpha > 0:
-            assert online.w is not None
+            assert online.w is not None and target is not None
             w, v = online.w.chunk(c.n_views), target.v.chunk(c.n_views)
             l1 = self.over_pairs(lambda a, b: byol_loss(w[a], w[b], v[a], v[b]))  # eq. 2
         if clustering:
             C, z = self.model.prototypes, online.z.float()
             if q is None:
-                q = self.codes(by_view((online if c.codes_from == "online" else target).z.float(), c.n_views))  # eq. 4
+                source = online if c.codes_from == "online" else target
+                assert source is not None
+                q = self.codes(by_view(source.z.float(), c.n_views))  # eq. 4
             codes = q.unbind()
             if c.beta > 0:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Item = TypeVar("Item")
-_SHARE = 0.4
+_SHARE = 0.4  # of the device's free memory, for the whole set; the rest is for the step
+_AHEAD = 4  # batches that are read before they are asked for
 
 
 class Resident:
@@ -37,14 +38,14 @@ class Resident:
 class Streaming:
     """Batches read from a memory map by a thread, a few steps ahead, through pinned memory."""
 
-    def __init__(self, images: NDArray[np.uint8], device: torch.device, ahead: int = 4) -> None:
-        self.images, self.device, self.ahead = images, device, ahead
+    def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
+        self.images, self.device = images, device
         self.description = f"{len(images):,} images ({images.nbytes / 2**30:,.1f} GiB) read ahead from disk"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """As Resident's."""
         full = [batch for batch in torch.split(ids, batch_size) if len(batch) == batch_size]
-        for batch, images in zip(full, read_ahead(full, self._read, self.ahead), strict=True):
+        for batch, images in zip(full, read_ahead(full, self._read, _AHEAD), strict=True):
             yield images.to(self.device, non_blocking=True), batch.to(self.device, non_blocking=True)
 
     def _read(self, batch: Tensor) -> Tensor:
