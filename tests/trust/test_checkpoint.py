@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
+from concurl.errors import RunError
 from concurl.training.checkpoint import checkpoints, load_newest, save_checkpoint
 
 
@@ -108,3 +111,24 @@ def test_no_checkpoints(tmp_path: Path) -> None:
     assert load_newest(tmp_path / "nowhere") is None
     shutil.rmtree(tmp_path)
     assert load_newest(tmp_path) is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_that_is_saved_again_never_lacks_a_checkpoint(
+    fails: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `fit --from` does with the features that it begins with."""
+    real, seen = os.rename, []
+
+    def rename(source: Path, target: Path) -> None:
+        seen.append(len(list(folder.glob("*step-0000000003*/state.safetensors"))))
+        if fails and target.name == "step-0000000003" and len(seen) == 2:
+            raise OSError("no")
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(RunError) if fails else nullcontext():
+        save_checkpoint(folder, 3, {"w": torch.full((50, 10), 4.0)}, {"step": 4})
+    assert seen[:2] == [2, 2]  # the old one and the new, whole, before either is renamed
+    assert taken(folder) == (3 if fails else 4)
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]

@@ -33,8 +33,7 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
         aside.mkdir()
         write_synced(aside / "state.safetensors", weights)
         write_synced(aside / "manifest.json", _manifest({"weights": _hash(weights), "facts": facts}))
-        shutil.rmtree(final, ignore_errors=True)
-        os.rename(aside, final)
+        _exchange(aside, final)
         sync_folder(folder)
     except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
@@ -43,6 +42,20 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
         raise
     for old in checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(aside: Path, final: Path) -> None:
+    """Give `aside` its name; what had that name goes only when the new one stands there."""
+    replaced = aside.with_name(f"{aside.stem}.old.part")
+    if final.exists():
+        os.rename(final, replaced)
+    try:
+        os.rename(aside, final)
+    except BaseException:
+        if replaced.exists():
+            os.rename(replaced, final)
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def checkpoints(folder: Path) -> list[Path]:
