@@ -35,6 +35,7 @@ def test_fit_leaves_a_complete_run_and_touches_no_input(photos: Path) -> None:
     assert sum(summary["sizes"]) == summary["n_images"] == 24
     assert summary["scores"] is None
     assert summary["source"] == str(photos)
+    assert len(Path("run/summary.json").read_text().splitlines()) == len(summary) + 2, "a line for each value"
     assert np.load("run/embeddings.npy").shape == (24, 8)
     lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1]

@@ -37,7 +37,7 @@ from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.runs.assignments import BLOCK, write_assignments
-from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
+from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_summary, write_text
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
@@ -251,7 +251,7 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "minutes": round(minutes, 2),
         "source": run.get("source", ""),
     }
-    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_summary(folder, summary)
 
 
 def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = None) -> TrainedModel:

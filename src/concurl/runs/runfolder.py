@@ -168,10 +168,15 @@ def warn_of_little_room(folder: Path, state: Mapping[str, Tensor], n_images: int
         )
 
 
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """A line for each value, not for each number: the votes of the ensemble are K x K of them."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in summary.items())
+    write_text(folder / "summary.json", "{\n  " + ",\n  ".join(lines) + "\n}\n")
+
+
 def change_summary(folder: Path, **changes: Any) -> None:
     """Replace some of the values in a finished run's summary.json."""
-    path = folder / "summary.json"
-    write_text(path, json.dumps(json.loads(path.read_text()) | changes, indent=2) + "\n")
+    write_summary(folder, json.loads((folder / "summary.json").read_text()) | changes)
 
 
 def kept_trouble(folder: Path) -> str:
