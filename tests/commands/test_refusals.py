@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,7 +155,6 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
     before = tree_hash(Path("run"))
     line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
     assert "--overwrite" in line
-    assert "--resume" in line
     assert refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", *TINY) == line  # before any image is read
     for more in ("--epochs 9", "-k 9", "--recipe digits", "--limit 0", "--overwrite", "--from run", "photos"):
         says = f"leave out {more.split()[0]}; it takes only -o DIR"
@@ -352,3 +352,17 @@ def test_no_permission_is_said_before_any_work(
 
     monkeypatch.setattr(os, "scandir", denied)
     assert "/photos/: Permission denied; see who may read" in refused(capsys, "audit", "photos")
+
+
+def test_a_run_that_is_there_is_told_with_what_can_be_done(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that goes on with it is whole: `--resume` behind the words of the first call is refused."""
+    again = ["fit", str(photos), "-k", "3", "-o", "run", *TINY]
+    assert fit(photos) == 0
+    assert "which is finished; name another folder" in refused(capsys, *again)
+    shutil.rmtree("run/checkpoints")  # as the FAQ allows: it must not be trained all over again
+    before = tree_hash(Path("run"))
+    assert "is finished, and its checkpoints/ are gone" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet")
+    assert tree_hash(Path("run")) == before
+    Path("run/assignments.csv").unlink()
+    shutil.rmtree("run/model")
+    assert "go on with it: concurl fit --resume -o run, or add --overwrite" in refused(capsys, *again)
