@@ -84,6 +84,12 @@ def main(argv: list[str] | None = None) -> int:
     except RunError as error:
         _say(error)
         return error.exit_code
+    except UnicodeError:
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8":
+            raise
+        _say(f"in this locale ({encoding}) the name of a file cannot be spelt; set PYTHONUTF8=1, and call this again")
+        return 2
     except OSError as error:  # one that nobody expected: mostly a disk that failed in the middle of the work
         if isinstance(error, BrokenPipeError) and _unread():
             return 141  # `concurl ... | head`: who has read enough needs no message

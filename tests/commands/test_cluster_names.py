@@ -57,6 +57,9 @@ def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.Captur
     assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 0 has two names; keep one of them\n"
     Path("run/names.json").write_text('{"1": "red", "01": "green"}')
     assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 1 has two names; keep one of them\n"
+    for encoding in ("cp1252", "utf-16"):
+        Path("run/names.json").write_text('{"0": "gr\u00fcn"}', encoding=encoding)
+        assert "run/names.json: not text in UTF-8; save it again" in refused(capsys, "report", "run", "--quiet")
     for wrong in ('["red", "blue"]', '{"0": ["red"]}', '{"0": {"red": 1}}', '{"0": true}', '{"red": "0"}'):
         Path("run/names.json").write_text(wrong)
         assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()

@@ -32,6 +32,8 @@ def read_names(path: Path) -> dict[int, str]:
         raise no_such(path) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:  # an umlaut from an editor on Windows, mostly
+        raise UserError(f"{path}: not text in UTF-8; save it again in that encoding") from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""  # mostly a comma too many
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed{where}') from None
