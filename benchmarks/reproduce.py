@@ -4,7 +4,8 @@
 
 The commands run in FOLDER, where their -o then lies. A set that is a folder of images must lie there, too, with a folder for
 each class. A run that is finished there is not run again, and one that was stopped goes on. Commands with --from need the run
-that they name: list its row first. The exit code is 1 if an ACC differs by more than --within.
+that they name: list its row first. The exit code is 1 if an ACC differs by more than --within, and that of the command if one
+fails. The tables of speeds, and unequal, are made by scripts of their own (throughput.py, unequal.py).
 """
 
 from __future__ import annotations
@@ -36,11 +37,16 @@ def run_again(command: str, folder: Path) -> Path:
     words = shlex.split(command)[1:]
     if (run / "config.json").exists() and words[0] == "fit":
         words = ["fit", "--resume", "-o", output_of(command)]
-    data = os.environ.get("CONCURL_DATA", str(Path("data").resolve()))
+    data = str(Path(os.environ.get("CONCURL_DATA", "data")).resolve())  # from here, and not from the runs' folder
     subprocess.run(
         [sys.executable, "-m", "concurl", *words], cwd=folder, env=os.environ | {"CONCURL_DATA": data}, check=True
     )
     return run
+
+
+def tables(results: Path) -> list[str]:
+    """The tables whose rows are runs, each with its command."""
+    return sorted(path.stem for path in results.glob("*.csv") if "command" in path.open().readline().strip().split(","))
 
 
 def compared(row: dict[str, str], run: Path) -> tuple[str, float]:
@@ -64,17 +70,21 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=0.02, help="ACC that may differ (default: 0.02)")
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     given = parser.parse_intermixed_args()
+    if given.table not in (there := tables(given.results)):
+        parser.error(f"no table of runs {given.table}; there are: {', '.join(there)}")
     table = known(given.results, given.table)
-    if not table:
-        parser.error(
-            f"no table {given.table}; there are: {', '.join(sorted(path.stem for path in given.results.glob('*.csv')))}"
-        )
     if strangers := [name for name in given.rows if name not in table]:
         parser.error(f"no row {strangers[0]} in {given.table}; there are: {', '.join(table)}")
     given.folder.mkdir(parents=True, exist_ok=True)
     found = []
     for name in given.rows or table:
-        found.append(compared(table[name], run_again(table[name]["command"], given.folder)))
+        try:
+            found.append(compared(table[name], run_again(table[name]["command"], given.folder)))
+        except subprocess.CalledProcessError as error:  # it has said why
+            print(f"{name}: not run again; its command is: {table[name]['command']}", file=sys.stderr)
+            return error.returncode
+        except KeyboardInterrupt:
+            return 130
         print(found[-1][0], flush=True)
     return int(any(abs(difference) > given.within for _, difference in found))
 

@@ -45,8 +45,20 @@ SYNONYMS = {
     "label": "predict",
     "classify": "predict",
     "score": "evaluate",
+    "resume": "fit --resume",
+    "continue": "fit --resume",
+    "sort": "export",
+    "folders": "export",
+    "check": "audit",
+    "inspect": "audit",
+    "show": "report",
+    "open": "report",
+    "page": "report",
+    "names": "report",
+    "rename": "report",
     "version": "--version",
 }
+ALONE = ("--help", "--version")  # what is said without a verb
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,6 +84,12 @@ def main(argv: list[str] | None = None) -> int:
     except RunError as error:
         _say(error)
         return error.exit_code
+    except UnicodeError:
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8":
+            raise
+        _say(f"in this locale ({encoding}) the name of a file cannot be spelt; set PYTHONUTF8=1, and call this again")
+        return 2
     except OSError as error:  # one that nobody expected: mostly a disk that failed in the middle of the work
         if isinstance(error, BrokenPipeError) and _unread():
             return 141  # `concurl ... | head`: who has read enough needs no message
@@ -129,7 +147,8 @@ def _meant(word: str) -> str:
     if os.path.exists(word):
         run = f"runs/{os.path.basename(os.path.abspath(word))}"
         return f"; did you mean {call('fit', word, '-k', 10, '-o', run)}?"
-    if word.startswith("-"):
+    if word.startswith("-") and not difflib.get_close_matches(word, ALONE, n=1):
         return "; the verb comes first"
-    near = difflib.get_close_matches(word.lower(), VERBS, n=1) or [SYNONYMS.get(word.lower(), "")]
-    return f"; did you mean {near[0]}?" if near[0] else ""
+    meant = SYNONYMS.get(word.lower())  # first: sort looks like report
+    near = [meant] if meant else difflib.get_close_matches(word.lower(), [*VERBS, *ALONE], n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -22,6 +22,8 @@ class RunError(RuntimeError):
 
 def no_such(path: str | Path) -> UserError:
     """The answer to a path that is not there; it suggests the name nearby that was probably meant."""
+    if "://" in str(path):
+        return UserError(f"{path}: nothing is downloaded; fetch it first, and name the file or folder")
     head, name = os.path.split(os.path.normpath(path))
     try:
         there = os.listdir(head or ".")

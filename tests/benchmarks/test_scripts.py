@@ -80,7 +80,26 @@ def test_a_row_is_run_again_by_its_own_command(
     monkeypatch.setattr(sys, "argv", ["reproduce.py", "u", *given[2:]])
     with pytest.raises(SystemExit):
         reproduce.main()
-    assert "no table u; there are: t" in capsys.readouterr().err
+    assert "no table of runs u; there are: t" in capsys.readouterr().err
+    (tmp_path / "speeds.csv").write_text("batch,images_per_s\n32,1\n")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "speeds", *given[2:]])
+    with pytest.raises(SystemExit):
+        reproduce.main()
+    assert "no table of runs speeds; there are: t" in capsys.readouterr().err
+
+
+def test_a_row_that_cannot_be_run_again_ends_with_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONCURL_DATA", "sets")  # from the current folder, not from the one where the runs go
+    row = dict.fromkeys(record.COLUMNS, "") | {"name": "gone", "minutes": 1, "command": "concurl fit cifar10 -o r"}
+    record.keep(tmp_path, "t", row, b"")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "t", "--results", str(tmp_path), "--folder", "again"])
+    assert reproduce.main() == 2
+    said = capfd.readouterr().err
+    assert f"put it into {tmp_path / 'sets'} " in said
+    assert said.endswith("gone: not run again; its command is: concurl fit cifar10 -o r\n")
 
 
 def test_a_row_of_a_folder_is_scored_by_its_folders(

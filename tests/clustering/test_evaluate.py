@@ -81,6 +81,22 @@ def test_some_labels_are_enough(tmp_path, rest):
     assert labels.tolist() == [1, -1, 0]
 
 
+def test_a_path_may_start_where_that_of_a_list_may(tmp_path, monkeypatch):
+    """From the root of the run, the csv's folder or the current one, or whole: the same file has one label."""
+    monkeypatch.chdir(tmp_path)
+    root, table = tmp_path / "photos", tmp_path / "inner" / "labels.csv"
+    table.parent.mkdir()
+    for start in (f"{root}/", "../photos/", "photos/", "./photos/", "photos/../photos/", ""):
+        table.write_text("path,label\n" + "".join(f"{start}{name},{i % 2}\n" for i, name in enumerate(NAMES)))
+        assert read_labels(table, NAMES, str(root))[0].tolist() == [0, 1, 0]
+    whole = str(tmp_path / "elsewhere.png")  # as a list may name it
+    table.write_text("path,label\n../elsewhere.png,x\n")
+    assert read_labels(table, [*NAMES, whole], str(root))[0].tolist() == [-1, -1, -1, 0]
+    table.write_text("path,label\nphotos/a.png,x\na.png,y\n")
+    with pytest.raises(UserError, match=r"'a.png' has two labels, 'x' and 'y'"):
+        read_labels(table, NAMES, str(root))
+
+
 def test_labels_of_strangers_are_counted(tmp_path, caplog):
     read_labels(written(tmp_path, "path,label\nd.png,cat\nx.png,dog\ny.png,dog\n"), NAMES)
     assert "2 of its 3 paths are not in the run" in caplog.text

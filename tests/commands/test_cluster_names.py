@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,9 @@ def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.Captur
     assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 0 has two names; keep one of them\n"
     Path("run/names.json").write_text('{"1": "red", "01": "green"}')
     assert refused(capsys, "report", "run") == "concurl: run/names.json: cluster 1 has two names; keep one of them\n"
+    for encoding in ("cp1252", "utf-16"):
+        Path("run/names.json").write_text('{"0": "gr\u00fcn"}', encoding=encoding)
+        assert "run/names.json: not text in UTF-8; save it again" in refused(capsys, "report", "run", "--quiet")
     for wrong in ('["red", "blue"]', '{"0": ["red"]}', '{"0": {"red": 1}}', '{"0": true}', '{"red": "0"}'):
         Path("run/names.json").write_text(wrong)
         assert line.partition(" (")[0] == refused(capsys, "report", "run", "--quiet").rstrip()
@@ -79,3 +84,81 @@ def test_names_of_an_editor_that_marks_its_files(photos: Path) -> None:
     assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
     folders = {f"{int(used[0]):03d} red", *(f"{int(cluster):03d}" for cluster in used[1:]), "unsure"}
     assert {path.name for path in Path("sorted").iterdir()} <= folders
+
+
+def saved_by_a_spreadsheet(
+    path: Path, form: str, change: Callable[[list[list[str]]], object], encoding: str = "utf-8-sig"
+) -> None:
+    """assignments.csv, changed and saved again in the form of a country: what divides its columns, what its decimals."""
+    with path.open(newline="", encoding="utf-8") as file:
+        columns, *lines = csv.reader(file)
+    change(lines)
+    if form != ",":
+        lines = [[*line[:3], *(cell.replace(".", ",") for cell in line[3:])] for line in lines]
+    with path.open("w", newline="", encoding=encoding) as file:
+        csv.writer(file, delimiter=form).writerows([columns, *lines])
+
+
+@pytest.mark.parametrize("form", [",", ";", "\t"])
+def test_a_table_that_a_spreadsheet_has_sorted_is_put_right(
+    photos: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    assert fit(photos) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    table, page = Path("run/assignments.csv"), Path("run/report.html")
+    before = table.read_bytes(), page.read_bytes()
+    saved_by_a_spreadsheet(table, form, lambda lines: lines.sort(key=lambda line: line[6]))
+    assert table.read_bytes() != before[0]
+    assert "puts its rows back" in refused(capsys, "report", "run", "-o", "page.html", "--quiet")
+    assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    assert "was sorted: its rows are again in the order of embeddings.npy" in capsys.readouterr().err
+    assert (table.read_bytes(), page.read_bytes()) == before
+    saved_by_a_spreadsheet(table, form, lambda lines: lines.pop())
+    assert "rows are missing" in (line := refused(capsys, "report", "run", "--quiet"))
+    assert line.endswith("make them anew with concurl fit --resume -o run\n")
+    edited = table.read_bytes()
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert "that one is now run/assignments.csv.old" in capsys.readouterr().err
+    assert (table.read_bytes(), Path("run/assignments.csv.old").read_bytes()) == (before[0], edited)
+    assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
+    assert not Path("run/assignments.csv.old").exists(), "the one before was the run's own"
+
+
+def test_names_typed_into_the_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    table, json_file = Path("run/assignments.csv"), Path("run/names.json")
+    first, other = sorted({row["cluster"] for row in rows(table)})[:2]
+
+    def typed(**names: str) -> Callable[[list[list[str]]], object]:
+        """Each name into one row of its cluster, as people do."""
+
+        def change(lines: list[list[str]]) -> None:
+            for cluster, name in names.items():
+                next(line for line in lines if line[1] == cluster)[2] = name
+
+        return change
+
+    saved_by_a_spreadsheet(table, ";", typed(**{first: "gr\u00fcn "}), encoding="cp1252")
+    assert main(["report", "run", "--quiet"]) == 0
+    assert json.loads(json_file.read_text()) == {first: "gr\u00fcn"}
+    assert {row["name"] for row in rows(table) if row["cluster"] == first} == {"gr\u00fcn"}
+    assert "gr\u00fcn" in Path("run/report.html").read_text()
+    saved_by_a_spreadsheet(table, ",", typed(**{first: "green", other: "blue"}))  # one anew, one more
+    assert main(["report", "run", "--quiet"]) == 0
+    assert json.loads(json_file.read_text()) == {first: "green", other: "blue"}
+    json_file.write_text(json.dumps({first: "lime"}))  # a name taken back there does not return from the table
+    assert main(["report", "run", "--quiet"]) == 0
+    assert {row["name"] for row in rows(table)} == {"lime", ""}
+
+    edited = table.read_bytes()
+    for change, says in (
+        (typed(**{first: "a"}), f"cluster {first} is 'olive' in run/names.json and 'a' in run/assignments.csv"),
+        (lambda lines: [line.__setitem__(2, line[0]) for line in lines], "has several names in the column name: "),
+    ):
+        json_file.write_text(json.dumps({first: "olive"}))
+        saved_by_a_spreadsheet(table, ",", change)
+        kept = table.read_bytes(), json_file.read_bytes()
+        assert says in refused(capsys, "report", "run", "--quiet")
+        assert (table.read_bytes(), json_file.read_bytes()) == kept, "what was typed is not lost"
+        table.write_bytes(edited)

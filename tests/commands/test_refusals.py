@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,7 +155,6 @@ def test_a_folder_that_holds_a_run_is_kept(capsys: pytest.CaptureFixture[str], p
     before = tree_hash(Path("run"))
     line = refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
     assert "--overwrite" in line
-    assert "--resume" in line
     assert refused(capsys, "fit", "nowhere", "-k", "3", "-o", "run", *TINY) == line  # before any image is read
     for more in ("--epochs 9", "-k 9", "--recipe digits", "--limit 0", "--overwrite", "--from run", "photos"):
         says = f"leave out {more.split()[0]}; it takes only -o DIR"
@@ -277,6 +277,17 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "report run/summary.json": "run/summary.json is a file; give the run's folder: run",
         "predict run/summary.json photos -o n.csv": "give the run's folder: run",
         "version": "did you mean --version?",
+        "--verison": "did you mean --version?",
+        "sort run": "did you mean export?",
+        "resume run": "did you mean fit --resume?",
+        "fit photos --out-dir x": "did you mean --output?",
+        "predict run photos -o -": "-o -: the result does not go to the terminal",
+        "predict run photos -o n.xlsx": "-o n.xlsx would hold csv; name a file such as n.csv",
+        "predict run photos -o n.csv.gz": "-o n.csv.gz would hold csv",
+        "audit photos -o n.json": "-o n.json would hold csv; name a file such as n.csv",
+        "evaluate run --labels a.txt -o s.csv": "-o s.csv would hold json; name a file such as s.json",
+        "audit https://example.org/photos": "https://example.org/photos: nothing is downloaded; fetch it first",
+        "merge run": "to join clusters, give them the same name in run/names.json",
         "audit photos --lr 3": "unknown option --lr; concurl audit --help lists what there is",
         "evaluate rum": "did you mean run?",
         "export rum --folders copy -o x": "did you mean run?",
@@ -352,3 +363,17 @@ def test_no_permission_is_said_before_any_work(
 
     monkeypatch.setattr(os, "scandir", denied)
     assert "/photos/: Permission denied; see who may read" in refused(capsys, "audit", "photos")
+
+
+def test_a_run_that_is_there_is_told_with_what_can_be_done(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that goes on with it is whole: `--resume` behind the words of the first call is refused."""
+    again = ["fit", str(photos), "-k", "3", "-o", "run", *TINY]
+    assert fit(photos) == 0
+    assert "which is finished; name another folder" in refused(capsys, *again)
+    shutil.rmtree("run/checkpoints")  # as the FAQ allows: it must not be trained all over again
+    before = tree_hash(Path("run"))
+    assert "is finished, and its checkpoints/ are gone" in refused(capsys, "fit", "--resume", "-o", "run", "--quiet")
+    assert tree_hash(Path("run")) == before
+    Path("run/assignments.csv").unlink()
+    shutil.rmtree("run/model")
+    assert "go on with it: concurl fit --resume -o run, or add --overwrite" in refused(capsys, *again)

@@ -259,3 +259,17 @@ def test_a_name_that_the_terminal_cannot_show_is_no_error(photos: Path, encoding
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(b"24 images packed: M\\")
+
+
+def test_a_locale_that_cannot_spell_a_name_is_told_in_a_line(photos: Path) -> None:
+    """Names in the cache are of whoever decoded them; a service may look them up in another locale."""
+    (photos / "00.png").rename(photos / "gr\u00fcn.png")
+    command = [sys.executable, "-m", "concurl", "fit", str(photos), "-k", "2", *TINY, "-o"]
+    assert subprocess.run([*command, "run"]).returncode == 0
+    ascii_only = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([*command, "other"], capture_output=True, text=True, env=ascii_only)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "concurl: in this locale (ascii) the name of a file cannot be spelt; set PYTHONUTF8=1"
+    )
+    assert done.stderr.count("\n") == 1

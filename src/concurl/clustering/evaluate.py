@@ -88,7 +88,7 @@ def read_labels(path: Path, names: Sequence[str], root: str | None = None) -> tu
     # A Mac's disk and its spreadsheet may write the same umlaut in two ways.
     names = [unicodedata.normalize("NFC", name) for name in names]
     by_folder = str(path) == FOLDERS and not path.is_file()
-    given = labels_by_folder(names, root or "") if by_folder else _labels_in(path)
+    given = labels_by_folder(names, root or "") if by_folder else _labels_in(path, set(names), root)
     classes = sorted({given[name] for name in names if name in given})
     if not classes:
         first, ours = next(iter(given)), next(iter(names), "")
@@ -125,12 +125,12 @@ def labels_by_folder(names: Sequence[str], root: str = "") -> dict[str, str]:
     )
 
 
-def _labels_in(path: Path) -> dict[str, str]:
-    """path -> label, as the csv says, with paths in Unicode's composed form."""
+def _labels_in(path: Path, names: set[str], root: str | None) -> dict[str, str]:
+    """path -> label, as the csv says, with paths as in `names` where they mean the same file."""
     given: dict[str, str] = {}
     try:
         for name, label in read_columns(path, "path", "label"):
-            plain = unicodedata.normalize("NFC", name.removeprefix("./"))
+            plain = _in_the_words_of(names, unicodedata.normalize("NFC", name.removeprefix("./")), path.parent, root)
             label = label.strip()  # a space that nobody sees would make a class of its own
             if label and given.setdefault(plain, label) != label:
                 both = f"{given[plain]!r} and {label!r}"
@@ -141,6 +141,22 @@ def _labels_in(path: Path) -> dict[str, str]:
         raise UserError(f"{path}: cannot be read as a csv ({error.strerror})") from None
     if not given:
         raise UserError(f"{path}: its column label is empty; fill it in for some images at least")
+    return given
+
+
+def _in_the_words_of(names: set[str], given: str, folder: Path, root: str | None) -> str:
+    """The one of `names`, which start from `root`, that means the same file; `given` itself if none does.
+
+    As in a list, paths that are not the run's own words start from the csv's folder or from the current one.
+    """
+    if given in names or root is None:
+        return given
+    top = unicodedata.normalize("NFC", os.path.join(root, ""))
+    for start in (folder, Path()):
+        whole = unicodedata.normalize("NFC", os.path.abspath(start / given))
+        for name in (whole.removeprefix(top), whole):
+            if name in names:
+                return name
     return given
 
 

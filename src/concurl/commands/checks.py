@@ -62,6 +62,24 @@ def check_folder(output: Path, source: str | Path | None = None) -> None:
     _check_outside(output, source)
 
 
+# What other programs take for a promise of what is in the file.
+_FORMATS = (
+    ".csv",
+    ".tsv",
+    ".json",
+    ".html",
+    ".pt2",
+    ".onnx",
+    ".xlsx",
+    ".xls",
+    ".ods",
+    ".parquet",
+    ".gz",
+    ".zip",
+    ".pdf",
+)
+
+
 def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
     """Refuse a place where no file can or may be written; `name` is one for the example, `inputs` are only read."""
     if output.is_dir():
@@ -81,6 +99,9 @@ def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
 
         if output.name in {*FILES, "run.json", "names.json"} - {"report.html"}:  # the page can be made again
             raise UserError(f"-o {output} is a file of the run itself, and would be replaced; choose another one")
+    ours = Path(name).suffix
+    if output.suffix.lower() in _FORMATS and output.suffix.lower() != ours:
+        raise UserError(f"-o {output} would hold {ours[1:]}; name a file such as {output.with_suffix(ours)}")
     _check_writable(output)
     for given in inputs:
         _check_outside(output, given)

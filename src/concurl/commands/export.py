@@ -54,6 +54,7 @@ def main(argv: list[str]) -> int:
     about = moved_to(runfolder.run_facts(given.run), given.moved)
     check_file(given.output, "labeller.pt2", about["source"])
     images = open_again(about, config).images.images
+    log.info("writing the model, and trying it on some of the images: this takes some seconds")
     checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {counted(checked, 'image')}")
     return 0

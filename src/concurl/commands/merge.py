@@ -7,6 +7,7 @@ from pathlib import Path
 from concurl.commands.checks import check_file
 from concurl.commands.options import Parser
 from concurl.counted import counted
+from concurl.errors import UserError
 
 
 def main(argv: list[str]) -> int:
@@ -15,6 +16,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("parts", type=Path, help="folder of the parts")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv to write (needed)")
     given = parser.parse(argv)
+    if (given.parts / "run.json").exists():
+        raise UserError(
+            f"{given.parts} is a run, and has no parts of predict --shard; to join clusters, give them the same name in "
+            f"{given.parts / 'names.json'}"
+        )
     if given.output is None:
         raise parser.missing("no output file; add -o FILE.csv")
     check_file(given.output, "new.csv", *given.parts.glob("part-*"))

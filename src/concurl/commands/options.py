@@ -22,6 +22,16 @@ SYNONYMS = {
     "--force": "--overwrite",
     "--members": "--n-transforms",
     "--max": "--up-to",
+    "--out-dir": "--output",  # which looks like --data-dir
+    "--outdir": "--output",
+    "--output-dir": "--output",
+    "--continue": "--resume",
+    "--replace": "--overwrite",
+    "--num-workers": "--workers",
+    "--jobs": "--workers",
+    "--iterations": "--epochs",
+    "--cpu": "--device",
+    "-n": "-k",
 }
 
 
@@ -37,6 +47,8 @@ class Parser(argparse.ArgumentParser):
             if not word or re.fullmatch("--[^=]+=", word):  # taken as a path it would be the current folder
                 self.error(f"nothing follows {word or before}; is a shell variable not set?")
         known, rest = self.parse_known_args(argv)
+        if str(getattr(known, "output", "")) == "-":  # elsewhere the terminal; here it would be a file of that name
+            self.error("-o -: the result does not go to the terminal; name a file or a folder")
         if rest:
             word = rest[0].split("=")[0]
             if not word.startswith("-") and any(action.dest == "source" for action in self._actions):

@@ -36,7 +36,8 @@ def main(argv: list[str]) -> int:
     speak(given.quiet)
     check_run(given.run)
     from concurl.runs import runfolder
-    from concurl.runs.assignments import take_names
+    from concurl.runs.assignments import FILE, take_names
+    from concurl.runs.spreadsheet import Table
 
     config = runfolder.config_of(given.run)
     about = moved_to(runfolder.run_facts(given.run), given.moved)
@@ -52,6 +53,10 @@ def main(argv: list[str]) -> int:
         if given.output.suffix.lower() not in (".html", ".htm"):
             raise UserError(
                 f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
+            )
+        if (given.run / FILE).exists() and Table(given.run / FILE).was_sorted:
+            raise UserError(
+                f"{given.run / FILE} was sorted; {call('report', given.run)} puts its rows back into their order"
             )
     opened = open_again(about, config)
     if about["limit"] is not None and change_of_images(given.run, config, opened.images) not in ("", REPLACED):

@@ -18,6 +18,7 @@ from concurl.aside import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of, read_names
+from concurl.runs.spreadsheet import read_table
 
 log = logging.getLogger("concurl")
 
@@ -145,13 +146,14 @@ def _rows(run: Path) -> list[dict[str, str]]:
             f"{path} is missing: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', run)}"
         )
     try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
+        columns, lines = read_table(path)
+        rows = [dict(zip(columns, line, strict=False)) for line in lines]
         for row in rows:
             if not row["path"] or not row["status"] or int(row["cluster"]) < 0:
                 raise ValueError(f"path {row['path']!r}")
         if not rows:
             raise ValueError("no rows")
     except (csv.Error, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
+        anew = call("fit", "--resume", "-o", run)
+        raise UserError(f"{path}: no valid assignments ({error}); make them anew with {anew}") from None
     return rows

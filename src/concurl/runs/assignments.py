@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import csv
+import filecmp
 import logging
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
-from concurl.runs.clusternames import names_of
+from concurl.runs.clusternames import as_json, names_of, write_names
+from concurl.runs.runfolder import change_summary
+from concurl.runs.spreadsheet import Table, written
 
 log = logging.getLogger("concurl")
 
@@ -31,10 +35,22 @@ SPAN = 32 * BLOCK  # images embedded in one go: the next are read while these ar
 
 
 def write_assignments(folder: Path, names: Sequence[str], found: Assignment) -> None:
-    """The run's own table, with the names of its names.json."""
-    with written_aside(folder / FILE) as file:  # line by line: as one text it would take more memory than the arrays
+    """The run's own table, with the names of its names.json. One that somebody has changed is kept as assignments.csv.old."""
+    path, old = folder / FILE, folder / f"{FILE}.old"
+    if path.exists():
+        old.unlink(missing_ok=True)
+        try:
+            os.link(path, old)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, old)
+    with written_aside(path) as file:  # line by line: as one text it would take more memory than the arrays
         file.writelines(csv_lines([COLUMNS]))
         file.writelines(csv_lines(assignment_rows(names, found, names_of(folder))))
+    if old.exists():
+        if filecmp.cmp(path, old, shallow=False):
+            old.unlink()
+        else:
+            log.warning("%s was not as the run wrote it: that one is now %s", path, old)
 
 
 def write_predictions(
@@ -69,20 +85,32 @@ def assignment_rows(names: Sequence[str], a: Assignment, cluster_names: dict[int
 
 
 def take_names(folder: Path, n_clusters: int) -> None:
-    """Bring the column `name` up to date with names.json (none: no names); all else stays as it is."""
+    """Bring the column `name` up to date with names.json (none: no names), and names.json with names typed into it.
+
+    All else stays as it was written: rows that a spreadsheet has sorted are put back, see spreadsheet.py.
+    """
     path, given = folder / FILE, folder / "names.json"
     if not path.exists():
         return
-    names = names_of(folder)
+    table, names = Table(path), names_of(folder)
+    if typed := {cluster: name for cluster, name in table.typed().items() if names.get(cluster) != name}:
+        for cluster, name in typed.items():
+            if cluster in names and names[cluster] != table.named_before(cluster):
+                raise UserError(
+                    f"cluster {cluster} is {names[cluster]!r} in {given} and {name!r} in {path}; give it one name"
+                )
+        names |= typed
+        write_names(given, names)
+        told = ", ".join(f"{cluster} {name}" for cluster, name in typed.items())
+        log.info("names typed into %s are now in %s: %s", path, given, told)
     if strangers := sorted(set(names) - set(range(n_clusters))):
         unknown = ", ".join(map(str, strangers))
         log.warning("%s: the run has the clusters 0 to %d, and no %s", given, n_clusters - 1, unknown)
-    try:
-        with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
-            columns, *rows = csv.reader(file)
-        cluster, name = columns.index("cluster"), columns.index("name")
-        named = [[*row[:name], names.get(int(row[cluster]), ""), *row[name + 1 :]] for row in rows]
-    except (csv.Error, ValueError, IndexError) as error:
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with concurl fit --resume") from None
-    if named != rows:
-        write_whole(path, b"".join(csv_lines([columns, *named])))
+    lines = b"".join(csv_lines(table.named(names)))
+    if lines != path.read_bytes():
+        write_whole(path, lines)
+    if table.was_sorted:
+        log.warning("%s was sorted: its rows are again in the order of embeddings.npy", path)
+    summary = written(folder)
+    if summary and summary.get("names") != (kept := as_json(names)):
+        change_summary(folder, names=kept)

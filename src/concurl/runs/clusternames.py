@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from concurl.aside import write_whole
 from concurl.errors import UserError, no_such
 
 _HALVES = re.compile("[\ud800-\udfff]")  # json can spell half of an emoji, which no file can hold
@@ -31,9 +32,19 @@ def read_names(path: Path) -> dict[int, str]:
         raise no_such(path) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:  # an umlaut from an editor on Windows, mostly
+        raise UserError(f"{path}: not text in UTF-8; save it again in that encoding") from None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         where = f" ({error})" if isinstance(error, json.JSONDecodeError) else ""  # mostly a comma too many
         raise UserError(f'{path}: an object like {{"0": "birds", "1": "cars"}} is needed{where}') from None
+
+
+def write_names(path: Path, names: dict[int, str]) -> None:
+    write_whole(path, (json.dumps(as_json(names), indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def as_json(names: dict[int, str]) -> dict[str, str]:
+    return {str(cluster): name for cluster, name in sorted(names.items())}
 
 
 def _name(given: object) -> str:

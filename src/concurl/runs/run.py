@@ -37,7 +37,9 @@ from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.runs.assignments import BLOCK, write_assignments
+from concurl.runs.clusternames import as_json, names_of
 from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_summary, write_text
+from concurl.runs.spreadsheet import order_of
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
@@ -250,6 +252,8 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "warnings": result.warnings,
         "minutes": round(minutes, 2),
         "source": run.get("source", ""),
+        "names": as_json(names_of(folder)),
+        "order": order_of(images.names),
     }
     write_summary(folder, summary)
 

@@ -70,8 +70,19 @@ def check_place(folder: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse a folder with nothing to resume, with a run that nobody said to replace, or with files of the user's."""
     if resume and not holds_run(folder):
         raise UserError(f"{folder} holds no run to resume; leave --resume out to start one")
+    if resume and finished(folder) and not checkpoints(folder / CHECKPOINTS):
+        raise UserError(  # they may be deleted then, and it would be trained all over again
+            f"{folder} is finished, and its {CHECKPOINTS}/ are gone: there is nothing to go on with; make its page by "
+            f"{call('report', folder)}, labels by concurl predict, or train it anew with --overwrite instead of --resume"
+        )
     if holds_run(folder) and not resume and not overwrite:
-        raise UserError(f"{folder} already holds a run; add --resume to go on with it or --overwrite to replace it")
+        replace = "add --overwrite to replace it"
+        if finished(folder):
+            raise UserError(
+                f"{folder} already holds a run, which is finished; name another folder with -o, or {replace}"
+            )
+        go_on = call("fit", "--resume", "-o", folder)
+        raise UserError(f"{folder} already holds a run; go on with it: {go_on}, or {replace}")
     if found := _strangers(folder):
         raise UserError(
             f"{folder}: a run would replace {', '.join(found)}, which none has written; choose another folder with -o"
@@ -81,6 +92,11 @@ def check_place(folder: Path, *, resume: bool, overwrite: bool) -> None:
 def holds_run(folder: Path) -> bool:
     """Is there a run that can be resumed, or be lost?"""
     return _begun(folder) and (folder / "config.json").exists()
+
+
+def finished(folder: Path) -> bool:
+    """Does it hold all that a run ends with?"""
+    return all((folder / name).exists() for name in (f"{MODEL}/model.json", "assignments.csv", "summary.json"))
 
 
 def _begun(folder: Path) -> bool:

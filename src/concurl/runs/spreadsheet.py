@@ -1,0 +1,129 @@
+"""What a spreadsheet may do to assignments.csv: sort it, save it in another form of csv, or take names that are typed into it.
+
+Its rows belong to those of embeddings.npy one by one, so that a page made from a sorted table would be wrong without a word.
+summary.json therefore keeps what was written: `order`, a hash of the paths in their order, and the clusters' `names`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from concurl.errors import UserError, call
+
+NUMBERS = ("confidence", "margin", "agreement", "outlier")
+
+
+def order_of(paths: Iterable[str]) -> str:
+    """A hash of the paths in this order."""
+    order = hashlib.sha256()
+    for path in paths:
+        order.update(_bytes(path) + b"\0")
+    return order.hexdigest()
+
+
+def _bytes(path: str) -> bytes:
+    """As the csv has it, in whatever locale it is read."""
+    return path.encode(errors="surrogateescape")
+
+
+def written(folder: Path) -> dict[str, Any]:
+    """The run's summary; empty if there is none."""
+    try:
+        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+class Table:
+    """A run's assignments.csv as it is found, with the rows in the order in which they were written."""
+
+    def __init__(self, file: Path) -> None:
+        self.path = file
+        try:
+            self.columns, self.rows = read_table(file)
+            path, cluster, self.name_at = map(self.columns.index, ("path", "cluster", "name"))
+            self.clusters = [int(row[cluster]) for row in self.rows]
+            self.paths, self.names = [row[path] for row in self.rows], [row[self.name_at] for row in self.rows]
+        except (csv.Error, ValueError, IndexError) as error:
+            raise self._useless(str(error)) from None
+        summary = written(file.parent)
+        self.was_sorted = self._restore_order(summary.get("order"))
+        self._named_before = summary.get("names")
+
+    def typed(self) -> dict[int, str]:
+        """The names that were typed into the column since it was written, one for each cluster that has any."""
+        before = self._named_before
+        if not isinstance(before, dict):  # of an older version, which did not keep them: one name throughout is its own
+            before = {str(c): next(iter(names)) for c, names in self._names().items() if len(names) == 1}
+        found = {}
+        for cluster, names in sorted(self._names().items()):
+            new = sorted(names - {"", before.get(str(cluster), "")})
+            if len(new) > 1:
+                raise UserError(
+                    f"{self.path}: cluster {cluster} has several names in the column name: {', '.join(new[:3])}; a name is "
+                    "for a whole cluster, so keep one (remarks may have a column of their own)"
+                )
+            if new:
+                found[cluster] = new[0]
+        return found
+
+    def named_before(self, cluster: int) -> str:
+        """The name of names.json that the column had when it was written."""
+        return str((self._named_before or {}).get(str(cluster), ""))
+
+    def named(self, names: dict[int, str]) -> list[list[str]]:
+        """All lines of the table, the columns' own first, with these names."""
+        at = self.name_at
+        rows = zip(self.rows, self.clusters, strict=True)
+        return [self.columns, *([*row[:at], names.get(c, ""), *row[at + 1 :]] for row, c in rows)]
+
+    def _names(self) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for cluster, name in zip(self.clusters, self.names, strict=True):
+            found.setdefault(cluster, set()).add(_as_typed(name))
+        return found
+
+    def _restore_order(self, order: object) -> bool:
+        """Put the rows into this order; True if they were in another."""
+        if order in (None, order_of(self.paths)):
+            return False
+        places = sorted(range(len(self.rows)), key=lambda row: _bytes(self.paths[row]))  # as all images are sorted
+        if order_of(self.paths[place] for place in places) != order:
+            raise self._useless("rows are missing, or paths have changed")
+        self.rows, self.clusters = [self.rows[place] for place in places], [self.clusters[place] for place in places]
+        self.paths, self.names = [self.paths[place] for place in places], [self.names[place] for place in places]
+        return True
+
+    def _useless(self, why: str) -> UserError:
+        anew = call("fit", "--resume", "-o", self.path.parent)
+        return UserError(
+            f"{self.path}: no valid assignments ({why}), as a spreadsheet may leave them; make them anew with {anew}"
+        )
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows, whatever divides them; with decimal points, where a spreadsheet has put commas."""
+    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+        first = file.readline()
+        file.seek(0)
+        delimiter = max(",;\t", key=first.count)
+        columns, *rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
+    if delimiter != ",":
+        for at in (at for at, column in enumerate(columns) if column in NUMBERS):
+            for row in rows:
+                row[at] = row[at].replace(",", ".")
+    return columns, rows
+
+
+def _as_typed(name: str) -> str:
+    """Without blanks; bytes that are no UTF-8 are of Windows, where Excel's plain csv comes from."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        name = name.encode(errors="surrogateescape").decode("cp1252", errors="replace")
+    return name.strip()
