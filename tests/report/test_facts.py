@@ -83,6 +83,20 @@ def test_clusters_that_share_a_name_are_told_apart_by_number(tmp_path: Path) -> 
     assert RunFacts.read(run.folder).names == ("dogs (0)", "cats", "Cluster 2", "dogs (3)")
 
 
+def test_a_table_that_a_spreadsheet_saved_says_the_same(tmp_path: Path) -> None:
+    """With semicolons, decimal commas and a byte order mark, as Excel has it in half of Europe."""
+    run = make_run(tmp_path / "r", n=12, k=3)
+    before, path = RunFacts.read(run.folder), run.folder / "assignments.csv"
+    lines = [line.replace(",", ";").replace(".", ",") for line in path.read_text().splitlines()]
+    names = [line.split(",")[0] for line in path.read_text().splitlines()]
+    whole = [";".join([name, *line.split(";")[1:]]) for name, line in zip(names, lines, strict=True)]
+    path.write_text("\ufeff" + "\r\n".join(whole) + "\r\n", encoding="utf-8")
+    after = RunFacts.read(run.folder)
+    assert after.paths == before.paths
+    for column in ("cluster", "confidence", "agreement", "unsure"):
+        np.testing.assert_array_equal(getattr(after, column), getattr(before, column))
+
+
 def test_no_cluster_is_nameless_and_no_two_have_one_name(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=20, k=4)
     (run.folder / "names.json").write_text('{"0": "  ", "1": "green", "2": "green", "3": " green (1) "}')

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
+from concurl.runs.spreadsheet import read_table
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
@@ -114,7 +115,7 @@ def mean_known(values: NDArray[np.float64]) -> float:
 def _assignments(folder: Path) -> list[dict[str, str]]:
     rows = _table(folder / "assignments.csv")
     if rows is None:
-        remedy = call("fit", "--resume", "-o", folder)
+        remedy = _anew(folder / "assignments.csv")
         raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with {remedy}")
     if not rows:
         raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
@@ -124,12 +125,15 @@ def _assignments(folder: Path) -> list[dict[str, str]]:
 def _table(path: Path) -> list[dict[str, str]] | None:
     if not path.is_file():
         return None
-    # surrogateescape: a row must not be lost because its file name is not valid UTF-8
     try:
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as handle:
-            return list(csv.DictReader(handle))
+        columns, rows = read_table(path)
     except csv.Error as error:
-        raise UserError(f"{path}: no valid csv ({error}); make it anew with concurl fit --resume") from None
+        raise UserError(f"{path}: no valid csv ({error}); make it anew with {_anew(path)}") from None
+    return [dict(zip(columns, row, strict=False)) for row in rows]
+
+
+def _anew(path: Path) -> str:
+    return call("fit", "--resume", "-o", path.parent)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -150,11 +154,9 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
         if z.dtype.kind != "f":
             raise ValueError(f"numbers of type {z.dtype}")
     except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
-        raise UserError(f"{path}: no valid array ({error}); make it anew with concurl fit --resume") from None
+        raise UserError(f"{path}: no valid array ({error}); make it anew with {_anew(path)}") from None
     if z.ndim != 2 or len(z) != n:
-        raise UserError(
-            f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with concurl fit --resume"
-        )
+        raise UserError(f"{path}: shape {z.shape} for {n} rows in assignments.csv; write both with {_anew(path)}")
     return np.asarray(z, dtype=np.float32)
 
 

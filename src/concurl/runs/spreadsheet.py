@@ -112,7 +112,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
         first = file.readline()
         file.seek(0)
         delimiter = max(",;\t", key=first.count)
-        columns, *rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
+        columns, *rows = [row for row in csv.reader(file, delimiter=delimiter) if row] or [[]]
     if delimiter != ",":
         for at in (at for at, column in enumerate(columns) if column in NUMBERS):
             for row in rows:
