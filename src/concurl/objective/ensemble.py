@@ -34,14 +34,20 @@ def transform(A: Tensor, x: Tensor) -> Tensor:
     if A.dim() == 2:
         return A.unsqueeze(1) * x
     m, d_out, d = A.shape
-    # One (n, dim) x (dim, M * projection_dim) product instead of M small ones.
-    return (x @ A.reshape(m * d_out, d).t()).view(len(x), m, d_out).transpose(0, 1)
+    # One (M * projection_dim, dim) x (dim, n) product instead of M small ones.
+    return (A.reshape(m * d_out, d) @ x.t()).view(m, d_out, len(x)).mT
 
 
 def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
-    """log p of eq. 3: z (..., B, dim) and C (..., K, dim) give (..., B, K)."""
-    scores = normalize(z.float(), dim=-1) @ normalize(C.float(), dim=-1).transpose(-1, -2)
-    return torch.log_softmax(scores.float() / tau, dim=-1)
+    """log p of eq. 3: z (..., B, dim) and C (..., K, dim) give (..., B, K).
+
+    The table of all members' z is the longest of the step. So it is only read: the products are divided by the norms of z,
+    which are few. Images come last in memory, where there are more of them than clusters.
+    """
+    z = z.float().mT  # (..., dim, B)
+    norms = z.square().sum(-2, keepdim=True).clamp_min(1e-24).sqrt()  # (..., 1, B); not 0, where a root has no gradient
+    scores = normalize(C.float(), dim=-1) @ z  # (..., K, B)
+    return torch.log_softmax(scores.float() / (tau * norms), dim=-2).mT
 
 
 def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Tensor:

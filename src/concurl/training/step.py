@@ -157,7 +157,8 @@ class Step:
         """
         c, B = self.config, z.shape[1]
         unit = normalize(z, dim=-1)
-        scores = self.queue.extended(unit, self.world.part) @ normalize(self.model.prototypes, dim=1).t()
+        # (V, K, n) as (V, n, K): see sinkhorn
+        scores = (normalize(self.model.prototypes, dim=1) @ self.queue.extended(unit, self.world.part).mT).mT
         q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:
             self.queue.push(torch.stack([self.gathered(view) for view in unit]))

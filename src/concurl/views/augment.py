@@ -74,7 +74,8 @@ def brightness(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def contrast(x: Tensor, factor: Tensor) -> Tensor:
-    return torch.lerp(luma(x).mean((1, 2, 3), keepdim=True), x, _per_image(factor)).clamp_(0, 1)
+    mean = luma(x.mean((1, 3), keepdim=True))  # (B, 1, 1, 1): the mean's luma is the luma's mean
+    return (x * _per_image(factor)).add_(mean * (1 - _per_image(factor))).clamp_(0, 1)
 
 
 def saturation(x: Tensor, factor: Tensor) -> Tensor:
@@ -89,19 +90,21 @@ def hue(x: Tensor, turns: Tensor) -> Tensor:
     no need for HSV and its six cases: each channel is read off that curve at the turned hue.
     """
     r, g, b = x.unbind(2)
-    top, bottom = torch.maximum(torch.maximum(r, g), b), torch.minimum(torch.minimum(r, g), b)
+    more, less = torch.maximum(g, b), torch.minimum(g, b)
+    top, bottom = torch.maximum(r, more), torch.minimum(r, less)
     height = top - bottom
-    sixth = 1 / (6 * height.clamp(min=1e-12))  # a gray pixel's curve is flat: there any hue will do
-    green_or_blue = torch.where(g >= b, (b - r) * sixth + 1 / 3, (r - g) * sixth + 2 / 3)
-    seen = torch.where((r >= g) & (r >= b), (g - b) * sixth, green_or_blue)
+    # 1/3 + (g + b - r - top) / 6 height is the hue's distance from red, in all six cases; green's side counts as positive
+    seen = (g - r).add_(b).sub_(top)
+    seen.div_(height.clamp(min=1e-12).mul_(6))  # a gray pixel's curve is flat: there any hue will do
+    seen.add_(1 / 3).copysign_(g - b).add_(turns[:, None, None])
     centre = torch.arange(3, device=x.device)[:, None] / 3
-    away = (seen + turns[:, None, None]).unsqueeze(2) - centre  # (B, H, 3, W)
+    away = seen.unsqueeze(2) - centre  # (B, H, 3, W)
     away.sub_(away.round()).abs_()  # the short way round, at most half a turn
-    return top.unsqueeze(2) - away.mul_(6).sub_(1).clamp_(0, 1).mul_(height.unsqueeze(2))
+    return away.mul_(-6).add_(1).clamp_(-1, 0).mul_(height.unsqueeze(2)).add_(top.unsqueeze(2))
 
 
 def drop_colour(x: Tensor, chosen: Tensor) -> Tensor:
-    return torch.where(_per_image(chosen), luma(x), x)
+    return torch.lerp(x, luma(x), _per_image(chosen).to(x.dtype))  # a weight of 0 or 1 is exact
 
 
 def solarise(x: Tensor, chosen: Tensor) -> Tensor:
