@@ -149,11 +149,11 @@ def test_two_processes_do_the_work_of_one_and_survive_a_kill(photos):
     """One process, two, and two of which one is killed: the losses agree, and the kill leaves no trace at all."""
     fit = ["fit", str(photos), "-k", "3", *TINY, "--epochs", "20", "--checkpoint-minutes", "0"]
     fit += ["--checkpoint-epochs", "1"]  # however fast the machine: the kill falls between two of them
+    fit += ["--learning-rate", "0.001"]  # at 0.1 training makes more of roundings, by how much depends on the machine
     assert main([*fit, "-o", "one"]) == 0
     said = finished(torchrun(2, *fit, "-o", "two"))
     assert said.count("26 images in 3 clusters") == 1  # one of them speaks
-    # In float32 Adam soon makes differences of roundings; the float64 tests go further (test_rank_training.py).
-    np.testing.assert_allclose(losses("two")[:5], losses("one")[:5], atol=1e-5)
+    np.testing.assert_allclose(losses("two"), losses("one"), atol=1e-5)
     assert len(Path("two/assignments.csv").read_text().splitlines()) == 27
     torchrun(2, *fit, "-o", "two").wait()  # is refused by the first, for which the other then waits
     assert "two already holds a run" in SAID.read_text()
