@@ -59,6 +59,14 @@ def rows_of(table: str, results: Path = RESULTS) -> list[dict[str, str]]:
     return list(known(results, table).values())
 
 
+def by_run(rows: Sequence[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """The rows of each run, which is named without its seeds."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        found.setdefault(row["name"].partition("-seed")[0], []).append(row)
+    return found
+
+
 def sweep(rows: Sequence[dict[str, str]]) -> dict[str, str]:
     """The runs of a sweep over the projection's dimension, smallest first: name in the table -> what it is."""
     dims = {int(found[1]): row["name"] for row in rows if (found := _SWEEP.search(row["name"]))}
@@ -118,37 +126,40 @@ def score_of(row: dict[str, str]) -> tuple[float, str]:
 
 def acc_minutes(rows: Sequence[dict[str, str]], levels: dict[str, float], strong: str, results: Path = RESULTS) -> str:
     """ACC during training, where labels were given, and that of all images at the end of the run."""
-    curves, ends, entries = [], [], []
-    for row in rows:
-        logged = metrics(row["name"], results)
-        looks = [
-            (at, seen["acc"]) for at, seen in zip(clock(logged), logged, strict=True) if seen.get("acc") is not None
-        ]
-        acc, readout = score_of(row)
-        curves.append(looks)
-        ends.append((float(row["minutes"]), acc, readout != "codes"))
-        entries.append(f"{row['name']}: {acc:.3f} by {readout}")
-    lowest = min([acc for looks in curves for _, acc in looks] + [acc for _, acc, _ in ends] + list(levels.values()))
+    curves, ends, entries, told = [], [], [], []
+    for i, (run, seeds) in enumerate(by_run(rows).items()):  # a colour for each run, whatever its seeds
+        for row in seeds:
+            logged = metrics(row["name"], results)
+            looks = [
+                (at, seen["acc"]) for at, seen in zip(clock(logged), logged, strict=True) if seen.get("acc") is not None
+            ]
+            acc, readout = score_of(row)
+            curves.append((i, looks))
+            ends.append((i, float(row["minutes"]), acc, readout != "codes"))
+            told.append(f"{row['name']}: {acc:.3f} by {readout} after {float(row['minutes']):g} minutes")
+        scores = [score_of(row)[0] for row in seeds]
+        mean = f"{sum(scores) / len(scores):.3f}" + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
+        entries.append(f"{run}: {mean}, by {readout}" if readout != "codes" else f"{run}: {mean}")
+    lowest = min(
+        [acc for _, looks in curves for _, acc in looks] + [acc for *_, acc, _ in ends] + list(levels.values())
+    )
     hardware = {row["hardware"].split(",")[0] for row in rows}
     on = f" on one {hardware.pop()}" if len(hardware) == 1 else ""
     plot = Plot(
-        (0, math.ceil(max(at for at, _, _ in ends))),
+        (0, math.ceil(max(at for _, at, _, _ in ends))),
         (math.floor(10 * lowest) / 10, 1),
         (f"minutes{on}, compiling and scoring included", "ACC"),
         right=240,
     )
-    drawn = [
-        plot.curve(i, [at for at, _ in looks], [acc for _, acc in looks]) for i, looks in enumerate(curves) if looks
-    ]
-    drawn += [plot.dot(i, at, acc, hollow=hollow) for i, (at, acc, hollow) in enumerate(ends)]
-    first = min([at for looks in curves for at, _ in looks[:1]] or [plot.x[1]])
+    drawn = [plot.curve(i, [at for at, _ in looks], [acc for _, acc in looks]) for i, looks in curves if looks]
+    drawn += [plot.dot(i, at, acc, hollow=hollow) for i, at, acc, hollow in ends]
+    first = min([at for _, looks in curves for at, _ in looks[:1]] or [plot.x[1]])
     if first > plot.x[1] / 2:  # then there is room for a note, and a need
         drawn.append(text(plot.left + 8, plot.top + 16, "BYOL trains alone: no clusters yet to score"))
     keys, end = legend(entries, plot.left, plot.height + 4, columns=2)
-    key = "line: while training, on a sample of the images; dot: at the end, on all; ring: by k-means"
-    words = "; ".join(f"{entry} after {at:g} minutes" for entry, (at, _, _) in zip(entries, ends, strict=True))
+    key = "line: while training, on a sample of the images; dot: by codes, at the end, on all; ring: by k-means"
     parts = [plot.axes(), plot.levels(levels, strong), *drawn, keys, text(plot.left, end + 12, key)]
-    return document(end + 24, f"ACC against minutes. {words}.", lines(len(rows)), parts)
+    return document(end + 24, f"ACC against minutes. {'; '.join(told)}.", lines(len(entries)), parts)
 
 
 def tsne(sample: Sample) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-from figures import FIGURES, ROOT, clock, metrics, rows_of, score_of
+from figures import FIGURES, ROOT, by_run, clock, metrics, rows_of, score_of
 from peers import PAPER_ABLATIONS, PEERS
 from ranking import ranked
 from record import READOUTS
@@ -246,14 +246,6 @@ def beside(name: str, rows: Rows) -> list[str]:
         found.append((scores[0], f"| {what} | {bold} | {minutes_of(ours):.1f} on one {hardware} |"))
     lines = ["| | ACC | NMI | ARI | minutes |", "|---|---|---|---|---|"]
     return lines + [line for _, line in sorted(found, key=lambda item: -item[0])]
-
-
-def by_run(rows: Rows) -> dict[str, list[dict[str, str]]]:
-    """The rows of each run, which is named without its seeds."""
-    found: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        found.setdefault(row["name"].partition("-seed")[0], []).append(row)
-    return found
 
 
 def minutes_of(rows: Rows) -> float:

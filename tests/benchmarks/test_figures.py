@@ -83,6 +83,18 @@ def test_acc_is_a_line_where_a_judge_looked_and_always_a_last_mark(tmp_path: Pat
     assert heights[0] < heights[1]
 
 
+def test_the_seeds_of_a_run_share_a_colour_and_a_line_of_the_legend(tmp_path: Path) -> None:
+    for name, acc in (("long-seed0", 0.8), ("short", 0.5), ("long-seed1", 0.9)):
+        put(tmp_path, "t", name, [{"epoch": 0, "minutes": 1, "acc": acc}], codes_acc=acc)
+    svg = acc_minutes(rows_of("t", tmp_path), {"known": 0.75}, "", tmp_path)
+    colours = [dot.attrib["class"].split()[1] for dot in drawn(svg, "circle", "dot")]
+    assert sorted(colours) == ["c0", "c0", "c1"]
+    assert [key for key in re.findall(r">([^<]*)</text>", svg) if key.startswith(("long", "short"))] == [
+        "long: 0.850, mean of 2 seeds",
+        "short: 0.500",
+    ]
+
+
 def test_names_of_close_levels_do_not_lie_on_each_other() -> None:
     text = str(Plot((0, 1), (0, 1), ("", "")).levels({"a": 0.5, "b": 0.5, "c": 0.49}))
     heights = [float(y) for y in re.findall(r'<text [^>]*y="([\d.]+)"', text)]

@@ -8,8 +8,8 @@ from statistics import mean
 import pytest
 
 import unequal
-from figures import FIGURES, ROOT, of_tables, rows_of, score_of
-from results import by_run, page
+from figures import FIGURES, ROOT, by_run, of_tables, rows_of, score_of
+from results import page
 
 
 def test_the_page_of_results_is_that_of_the_tables() -> None:
