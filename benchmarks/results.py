@@ -59,8 +59,8 @@ many of these BYOL alone would have gained in the same 150 epochs is not known: 
 
 **The paper's own recipe.** The paper does not name the network's first layers (stem). With those for small images, the likelier
 reading, **paper-cifar10-385** has as many of the 500 epochs as fit into 25 minutes and ends at 0.627; with those for large
-images, paper-cifar10-large-stem has all 500 and ends at 0.426. By the monitor the first gained a point in its last 50 epochs, at
-a learning rate that the paper keeps constant; the second stayed at 0.42 from epoch 275 on. So **the paper's 0.785 has not been
+images, paper-cifar10-large-stem has all 500 and ends at 0.426. By the monitor the first gained a point in its last 100 epochs, at
+a learning rate that the paper keeps constant, and the second a point from epoch 275 on. So **the paper's 0.785 has not been
 reproduced with the paper's own recipe**, whose settings the paper gives in part (docs/method.md says what it leaves open). With
 the same losses `modern` is 14 points above the paper's figure.
 """,
