@@ -33,7 +33,7 @@ from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.nearest import next_clusters
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
-from concurl.runs.runfolder import change_summary
+from concurl.runs.summary import change_summary
 
 log = logging.getLogger("concurl")
 
