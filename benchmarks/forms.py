@@ -82,8 +82,8 @@ def build(config: Config, form: str) -> Callable[[], Tensor]:
             views = lambda images, ids, number: (still[0], still[1])  # noqa: E731
         step = kind(config, plain.model, plain.optimizer, plain.A, plain.queue, views, plain.autocast)
         if form == "ceiling" and device.type == "cuda" and config.compile == "on":
-            step.side = SideStream()
-            step = CapturedStep(CompiledStep(step))
+            step.side = SideStream(step.A.device)
+            step = CapturedStep(CompiledStep(step), SideStream(step.A.device))
     resident = torch.from_numpy(images).to(device)
     order = torch.randperm(len(images), device=device)
     settings = trainer.schedule.table(0, 1).to(device)[0]

@@ -16,6 +16,9 @@ from concurl.errors import one_line
 
 log = logging.getLogger("concurl")
 
+Stages = Callable[[str, int, int], None]
+"""What work in stages calls as it goes on: (stage, done, total)"""
+
 # As tqdm's own, but for the rate: for slow steps tqdm would say "9.26s/ steps".
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 _shown: WeakSet[Progress] = WeakSet()
@@ -109,8 +112,8 @@ def _on_terminal() -> bool:
     return isatty is not None and bool(isatty())
 
 
-def stages() -> Callable[[str, int, int], None]:
-    """A callback for work in stages: told (stage, done, total), it shows a line of progress for each stage."""
+def stages() -> Stages:
+    """Shows a line of progress for each stage."""
     bars: dict[str, Progress] = {}
     units = {"audit": "files", "pack": "files", "map": "steps", "suggest": "values of K"}
 

@@ -209,6 +209,14 @@ def test_byol_alone_is_scored_by_the_clusters_that_it_gives():
     np.testing.assert_array_equal(found["kmeans_v_xi"], a.labels)
 
 
+@pytest.mark.parametrize(("left", "clusters", "ways"), [(5, 6, 3), (6, 6, 5)])
+def test_fewer_images_than_clusters_may_be_left_of_a_runs(left, clusters, ways):
+    """Its folder lives on: those that are there can still be scored."""
+    a, _ = an_assignment(left, clusters)
+    every = ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi"]
+    assert list(partitions(a, clusters, clustered=True)) == every[:ways]
+
+
 def test_table_shows_every_partition():
     text = table({"codes": {"acc": 0.1234, "nmi": 0.5, "ari": 0.25}, "pixels": {"acc": 1, "nmi": 0, "ari": -0.5}})
     rows = [line.split() for line in text.splitlines()]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from concurl.network.encoder import BasicBlock, ResNet
 from concurl.training.compiled import CompiledStep
 from concurl.training.graph import CapturedStep, fast_form
 from concurl.training.schedule import Settings
+from concurl.training.sidestream import SideStream
 from concurl.training.trainer import Trainer
 from concurl.views.views import Views
 
@@ -311,15 +313,15 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """CapturedStep without a card."""
 
     class Stream:
+        def __init__(self, device: torch.device) -> None:
+            self.device = device
+
         def wait_stream(self, other: object) -> None:
             pass
 
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Replayed)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
 
     def record(self: CapturedStep, *given: Tensor | bool) -> None:
         *inputs, clustering = given
@@ -335,9 +337,45 @@ def test_a_captured_step_sees_each_batch_and_changes_its_form() -> None:
     def step(images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
         return torch.stack([images.sum(), ids.sum(), number, settings.sum()]) * (10 if clustering else 1)
 
-    take = CapturedStep(step)
+    take = CapturedStep(step, SideStream(torch.device("cuda")))
     found = [take(*(torch.tensor(float(n)) for _ in range(4)), n >= 8) for n in range(16)]
     assert torch.equal(torch.stack(found), torch.tensor([[n * (10.0 if n >= 8 else 1)] * 4 for n in range(16)]))
+
+
+def test_the_second_card_of_a_machine_has_streams_and_graphs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those of the first, torch records nothing and says so in a warning: no step after the third would be taken."""
+    first, second = torch.device("cuda:0"), torch.device("cuda:1")
+    current = [first]
+
+    class Stream:
+        def __init__(self, device: torch.device | None = None) -> None:
+            self.device = device or current[-1]
+
+        def wait_stream(self, other: Stream) -> None:
+            assert self.device == other.device
+
+    @contextmanager
+    def on(device: torch.device) -> Iterator[None]:
+        current.append(device)
+        yield
+        current.pop()
+
+    @contextmanager
+    def recording(graph: object, stream: Stream) -> Iterator[None]:
+        assert current[-1] == stream.device
+        yield
+
+    seen: list[torch.device] = []
+    for name, fake in (
+        *(("Stream", Stream), ("current_stream", Stream), ("stream", lambda stream: on(stream.device))),
+        *(("device", on), ("graph", recording), ("CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))),
+    ):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    take = CapturedStep(lambda *given: seen.append(current[-1]) or torch.zeros(4), SideStream(second))
+    for _ in range(5):
+        take(*torch.zeros(4, 1), False)
+    assert seen == [second] * 4  # three steps and the recording
+    assert current == [first]
 
 
 @pytest.mark.usefixtures("captured")

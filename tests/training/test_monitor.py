@@ -49,6 +49,14 @@ def test_the_spread_is_that_of_the_targets_directions(config, autocast):
     }
 
 
+def test_before_clustering_the_online_branch_need_not_look(config, monkeypatch):
+    asked = []
+    monkeypatch.setattr(monitoring, "embed", lambda *of, branches, **how: asked.append(branches) or embed(*of, **how))
+    for clustering in (False, True):
+        look(config, clustering=clustering)
+    assert [set(branches) for branches in asked] == [{"target"}, {"target", "online"}]
+
+
 def test_directions_are_counted_as_one_would() -> None:
     corners = torch.eye(5).repeat(6, 1)  # five equal clusters, as far from each other as can be
     plane = (
@@ -86,10 +94,11 @@ def test_images_are_copied_a_few_at_a_time(config):
             return pictures()[ids]
 
     _, monitor, model, *_ = look(config)
-    want = monitor.embeddings(model, np.arange(100))
+    both = ("online", "target")
+    want = monitor.embeddings(model, np.arange(100), both)
     monitor.images = Mapped()
-    for got, branch in zip(monitor.embeddings(model, np.arange(100)), want, strict=True):
-        assert all(map(torch.equal, got[:3], branch[:3]))  # y, v and z
+    for branch, got in monitor.embeddings(model, np.arange(100), both).items():
+        assert all(map(torch.equal, got[:3], want[branch][:3]))  # y, v and z
     assert asked == [32, 32, 32, 4]  # chunks of an embedding pass
 
 

@@ -51,6 +51,16 @@ def test_decay_spares_biases_norms_and_prototypes(tiny, model):
     assert "predictor.0.weight" in decayed
 
 
+def test_only_the_models_own_head_waits_for_clustering(tiny):
+    """Fused SGD wants all momenta of a group at once: a part of an encoder by that name would end the run."""
+    encoder = torch.nn.Sequential(torch.nn.Flatten())
+    encoder.add_module("cluster_head", torch.nn.Linear(3 * 8 * 8, 5))
+    encoder.num_features = 5
+    groups = by_name(model := Model(tiny(), encoder), make_optimizer(tiny(optimizer="sgd"), model))
+    assert groups["online.encoder.cluster_head.weight"] is groups["online.projector.0.weight"]
+    assert groups["online.cluster_head.0.weight"] is not groups["online.projector.0.weight"]
+
+
 def test_decay_acts_and_spares_in_a_step(tiny, model):
     optimizer = make_optimizer(tiny(optimizer="sgd", weight_decay=0.5, learning_rate=0.1), model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -241,8 +241,8 @@ def test_a_cluster_that_is_empty_by_construction(monkeypatch: pytest.MonkeyPatch
     plain = Monitor.look
 
     def look(self: Monitor, model: Model, clustering: bool) -> dict[str, Any]:
-        online, _ = self.embeddings(model, np.arange(len(self.images)))
-        z = normalize(online.z, dim=1)
+        found = self.embeddings(model, np.arange(len(self.images)), ["online"])
+        z = normalize(found["online"].z, dim=1)
         model.prototypes.data.copy_(torch.stack([z[0], -normalize(z.mean(0), dim=0), z[1]]))
         return plain(self, model, clustering)
 

@@ -63,7 +63,7 @@ class Assignment:
     @property
     def margin(self) -> Floats:
         """By how much the ensemble prefers its first choice to its second."""
-        top = np.sort(self.vote, axis=1)
+        top = np.partition(self.vote, -2, axis=1)
         return top[:, -1] - top[:, -2]
 
 

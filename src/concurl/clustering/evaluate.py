@@ -33,13 +33,14 @@ def partitions(
 ) -> dict[str, Labels]:
     """Every partition of the images that a run offers: its own, by p, by the soft vote, and by k-means on each branch kept.
 
-    `clustered` is False for BYOL alone: its prototypes were never trained, and its own partition is k-means on v_xi.
+    `clustered` is False for BYOL alone: its prototypes were never trained, and its own partition is k-means on v_xi. Where fewer
+    images are left than there are clusters, k-means has no say.
     """
     found = {"codes" if clustered else "kmeans_v_xi": assignment.labels}
     if clustered:
         found |= {"p": assignment.p_labels, "vote": assignment.vote_labels}
     for name, values in assignment.branches.items():
-        if f"kmeans_{name}" not in found:
+        if f"kmeans_{name}" not in found and len(values) >= n_clusters:
             x = torch.from_numpy(values).to(device)
             found[f"kmeans_{name}"] = spherical_kmeans(x, n_clusters, seed=0)[1].cpu().numpy()
     return found

@@ -33,6 +33,7 @@ def main(argv: list[str]) -> int:
     check_folder(given.output)
     from concurl.clustering.evaluate import pixel_baseline, table
     from concurl.runs import run, runfolder
+    from concurl.runs.summary import change_summary
 
     about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
     runfolder.check_place(given.output, resume=False, overwrite=True)  # one demo after another needs no word
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
         assert result.scores is not None
         result.scores["kmeans_pixels"] = pixel_baseline(opened.images.images, opened.labels, config.n_clusters)
-        runfolder.change_summary(folder, scores=result.scores)
+        change_summary(folder, scores=result.scores)
         page = write_report(folder, config, opened)
     print(table(result.scores))
     print(f"codes are the answer of the method, the other rows its baselines. Run: {folder}, page: {page}")

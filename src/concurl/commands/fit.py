@@ -161,6 +161,7 @@ def _begin(given: argparse.Namespace, named: str) -> int:
 def _branch(given: argparse.Namespace) -> int:
     """A run with the features of another one, and clusters of its own: it goes on from where clustering began there."""
     from concurl.runs import runfolder
+    from concurl.runs.features import features
 
     if strangers := [word for word in _fixed(given) if word not in _options(LATE)]:
         raise UserError(
@@ -177,7 +178,7 @@ def _branch(given: argparse.Namespace) -> int:
     if not config.same_features(before):
         how = "without one; leave it out" if before.cluster_lr is None else "with one; give a number"
         raise UserError(f"--cluster-lr: the features of {origin} were trained {how}")
-    _, kept = runfolder.features(origin, before)
+    _, kept = features(origin, before)
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
     check_folder(given.output, about["source"])
@@ -288,6 +289,8 @@ def restarted() -> bool:
 
 
 def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
+    import numpy as np
+
     from concurl.clustering.assign import UNSURE
     from concurl.clustering.evaluate import over_labelled, table
 
@@ -302,7 +305,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         if opened.labels is not None and (over := over_labelled(opened.labels)):
             print(over)
     config, found = result.trained.config, result.assignment
-    sizes = sorted(int((found.labels == k).sum()) for k in range(config.n_clusters))
+    sizes = sorted(np.bincount(found.labels, minlength=config.n_clusters).tolist())
     shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]:,} to {sizes[-1]:,}"
     where = folder / "report.html" if report else folder
     unsure = int((found.agreement < UNSURE).sum())

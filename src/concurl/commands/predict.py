@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
     given, part = _given(argv)
     from concurl.runs.assignments import BLOCK, write_predictions
     from concurl.runs.run import model_of
-    from concurl.runs.runfolder import kept_trouble
+    from concurl.runs.summary import read_summary
 
-    if trouble := kept_trouble(given.run):
+    if trouble := read_summary(given.run).get("trouble"):
         log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
     names = names_of(given.run)  # before the pictures are decoded, as it may be refused
     trained = model_of(given.run, given.device)

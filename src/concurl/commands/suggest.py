@@ -66,10 +66,11 @@ def _embeddings(given: argparse.Namespace, config: Config) -> Tensor:
     from concurl.data.storage.picked import pick
     from concurl.network.embed import embed
     from concurl.runs import runfolder
+    from concurl.runs.features import feature_model
     from concurl.training.device import Arithmetic
 
     arithmetic = Arithmetic.of(config)
-    model = runfolder.feature_model(given.run, config).to(arithmetic.device)
+    model = feature_model(given.run, config).to(arithmetic.device)
     images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:

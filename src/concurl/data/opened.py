@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from concurl.data.benchmarks import BENCHMARKS, load_benchmark
-from concurl.data.checking.audit import Progress
 from concurl.data.imageset import ImageSet, Opened
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.sources import read_source
 from concurl.data.storage.sizes import stored_size
 from concurl.errors import UserError
+from concurl.progress import Stages
 
 
 def open_source(
@@ -27,7 +27,7 @@ def open_source(
     workers: int | None = None,
     each_given: bool = False,
     largest: int | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Opened:
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array.
 

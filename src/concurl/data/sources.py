@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.checking.audit import Progress
 from concurl.data.files.listing import Listing, PathLike, list_source
 from concurl.data.imageset import ImageSet
 from concurl.data.pictures.reading import OWN, Reading
@@ -20,6 +19,7 @@ from concurl.data.storage.packed import read_listing
 from concurl.data.storage.sizes import likely_images
 from concurl.data.storage.store import default_folder
 from concurl.errors import UserError
+from concurl.progress import Stages
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def read_source(
     *,
     cache: Path | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     reading: Reading = OWN,
     largest: int | None = None,
     limit: int | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import logging
 import os
 import shutil
@@ -18,6 +17,7 @@ from concurl.aside import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of, read_names
+from concurl.runs.runfolder import run_facts
 from concurl.runs.spreadsheet import read_table
 
 log = logging.getLogger("concurl")
@@ -35,11 +35,11 @@ def export_folders(
     """
     if how not in WAYS:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
-    facts = _facts(run)
+    facts = run_facts(run)
     root = root or _root(run, facts)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
-    listed = str(facts.get("source")).lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
+    listed = facts["source"].lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
     if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
@@ -120,13 +120,6 @@ def _top(root: Path, files: list[Path]) -> Path:
     """The folder that paths in the output are relative to, so that none leaves it: a list may name files anywhere."""
     shared = Path(os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files]))
     return root if shared.is_relative_to(root) else shared
-
-
-def _facts(run: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((run / "run.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{run} holds no run (no readable run.json); give the folder that concurl fit wrote") from None
 
 
 def _root(run: Path, facts: dict[str, Any]) -> Path:

@@ -25,6 +25,7 @@ from concurl.clustering.assign import UNSURE
 from concurl.config import Config
 from concurl.counted import counted
 from concurl.errors import UserError
+from concurl.progress import Stages
 from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
 from concurl.report.curves import curves, numbers
@@ -33,11 +34,10 @@ from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.nearest import next_clusters
 from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
-from concurl.runs.runfolder import change_summary
+from concurl.runs.summary import change_summary
 
 log = logging.getLogger("concurl")
 
-Progress = Callable[[str, int, int], None]
 Originals = Callable[[Sequence[int], int], Mapping[int, NDArray[np.uint8]]]
 """(rows, side) -> those of them that can be had larger than `images` has them, as (3, side, side)"""
 
@@ -73,7 +73,7 @@ def write_report(
     other_labels: bool = False,
     output: Path | None = None,
     originals: Originals | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Path:
     """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
@@ -112,7 +112,7 @@ def _render(
     labels: NDArray[np.int64] | None,
     classes: Sequence[str] | None,
     originals: Originals | None,
-    tell: Progress,
+    tell: Stages,
 ) -> str:
     layout = None
     if facts.embeddings is not None:

@@ -20,8 +20,8 @@ from concurl.errors import UserError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
 from concurl.runs.clusternames import as_json, names_of, write_names
-from concurl.runs.runfolder import change_summary
-from concurl.runs.spreadsheet import Table, written
+from concurl.runs.spreadsheet import Table
+from concurl.runs.summary import change_summary, read_summary
 
 log = logging.getLogger("concurl")
 
@@ -111,6 +111,6 @@ def take_names(folder: Path, n_clusters: int) -> None:
         write_whole(path, lines)
     if table.was_sorted:
         log.warning("%s was sorted: its rows are again in the order of embeddings.npy", path)
-    summary = written(folder)
+    summary = read_summary(folder)
     if summary and summary.get("names") != (kept := as_json(names)):
         change_summary(folder, names=kept)

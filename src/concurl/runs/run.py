@@ -38,8 +38,9 @@ from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.runs.assignments import BLOCK, write_assignments
 from concurl.runs.clusternames import as_json, names_of
-from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_summary, write_text
+from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
 from concurl.runs.spreadsheet import order_of
+from concurl.runs.summary import write_summary
 from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of

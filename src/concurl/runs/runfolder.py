@@ -21,12 +21,10 @@ from concurl.config import Config
 from concurl.csvlines import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
-from concurl.network.model import Model
 from concurl.network.trained import FILES as MODEL_FILES
-from concurl.training.checkpoint import KEPT, checkpoints, load_newest
+from concurl.training.checkpoint import KEPT, checkpoints
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
-from concurl.training.state import under
 from concurl.training.trainer import CHECKPOINTS, FEATURES
 
 log = logging.getLogger("concurl")
@@ -184,25 +182,6 @@ def warn_of_little_room(folder: Path, state: Mapping[str, Tensor], n_images: int
         )
 
 
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """A line for each value, not for each number: the votes of the ensemble are K x K of them."""
-    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in summary.items())
-    write_text(folder / "summary.json", "{\n  " + ",\n  ".join(lines) + "\n}\n")
-
-
-def change_summary(folder: Path, **changes: Any) -> None:
-    """Replace some of the values in a finished run's summary.json."""
-    write_summary(folder, json.loads((folder / "summary.json").read_text()) | changes)
-
-
-def kept_trouble(folder: Path) -> str:
-    """What its page says is bad about the run, as summary.json has it; empty for a model folder, or without a page."""
-    try:
-        return str(json.loads((folder / "summary.json").read_text())["trouble"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
-
-
 def run_facts(folder: Path) -> dict[str, Any]:
     """run.json: where the run's images came from."""
     try:
@@ -215,42 +194,6 @@ def run_facts(folder: Path) -> dict[str, Any]:
             f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
         ) from None
     return facts
-
-
-def features(folder: Path, config: Config) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The run's state when its clustering began, and the facts of that checkpoint; an error says why if there is none."""
-    found = load_newest(folder / FEATURES)
-    if found is not None:
-        return found
-    if checkpoints(folder / FEATURES):
-        why = f"{folder / FEATURES} is damaged; bring it back, or train anew"
-    elif not config.clusters:
-        why = "beta and gamma are both 0 there, so clustering never begins"
-    elif config.cluster_start == 0 or config.alpha == 0:
-        why = "clustering began with the first step (see --cluster-start)"
-    elif not (folder / MODEL).is_dir():
-        why = f"clustering has not begun yet; go on with it first: {call('fit', '--resume', '-o', folder)}"
-    else:
-        anew = "train anew (if clustering began at once: for more epochs, or with a later --cluster-start)"
-        why = f"{folder / FEATURES} is not there; bring it back, or {anew}"
-    raise UserError(f"{folder} has no sound features to go on from: {why}")
-
-
-def feature_model(folder: Path, config: Config) -> Model:
-    """The networks as they were when clustering began, or at the end of a run that never clusters. Prototypes are new."""
-    if config.clusters:
-        state, _ = features(folder, config)
-    elif (found := load_newest(folder / CHECKPOINTS)) is not None:
-        state = found[0]
-    else:
-        raise UserError(f"{folder}: its last checkpoint is gone or damaged; bring {CHECKPOINTS}/ back, or train anew")
-    model = Model(config)
-    weights = under("model", state) | {"prototypes": model.prototypes}  # those kept may be of a run with another K
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError:
-        raise UserError(f"{folder}: its features do not belong to its config.json; bring the right one back") from None
-    return model
 
 
 def _take_features(origin: Path, folder: Path) -> None:

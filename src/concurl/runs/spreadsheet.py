@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from concurl.errors import UserError, call
+from concurl.runs.summary import read_summary
 
 NUMBERS = ("confidence", "margin", "agreement", "outlier")
 
@@ -31,14 +30,6 @@ def _bytes(path: str) -> bytes:
     return path.encode(errors="surrogateescape")
 
 
-def written(folder: Path) -> dict[str, Any]:
-    """The run's summary; empty if there is none."""
-    try:
-        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-
-
 class Table:
     """A run's assignments.csv as it is found, with the rows in the order in which they were written."""
 
@@ -51,7 +42,7 @@ class Table:
             self.paths, self.names = [row[path] for row in self.rows], [row[self.name_at] for row in self.rows]
         except (csv.Error, ValueError, IndexError) as error:
             raise self._useless(str(error)) from None
-        summary = written(file.parent)
+        summary = read_summary(file.parent)
         self.was_sorted = self._restore_order(summary.get("order"))
         self._named_before = summary.get("names")
 

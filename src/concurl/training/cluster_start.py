@@ -38,15 +38,15 @@ def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monito
 def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
     """Place the prototypes by k-means, and fill the queue with the embeddings that k-means saw."""
     ids = sample(config.seed, len(monitor.images), max(IMAGES, config.n_clusters)).numpy()
-    online, target = monitor.embeddings(model, ids)
+    found = monitor.embeddings(model, ids, {"target", config.codes_from})
     if config.prototype_init != "random":
-        centres, labels = spherical_kmeans(target.z, config.n_clusters, seed=config.seed)
+        centres, labels = spherical_kmeans(found["target"].z, config.n_clusters, seed=config.seed)
         _log_scores("k-means", monitor, ids, labels)
         if config.prototype_init == "balanced":
-            centres, labels = balanced_kmeans(target.z, centres, config.epsilon, config.balance)
+            centres, labels = balanced_kmeans(found["target"].z, centres, config.epsilon, config.balance)
             _log_scores("balanced k-means", monitor, ids, labels)
         model.prototypes.copy_(centres)
-    z = online.z if config.codes_from == "online" else target.z
+    z = found[config.codes_from].z
     # In random order, as batches are: the first images of a folder that is sorted by kind are all of one kind.
     mixed = torch.randperm(len(z), generator=torch.Generator().manual_seed(config.seed)).to(z.device)
     queue.fill(normalize(z[mixed], dim=1))

@@ -36,8 +36,8 @@ def fast_form(step: Step, compiling: bool) -> TakeStep:
     compiled = CompiledStep(step)
     if not (ours and step.A.is_cuda):
         return compiled
-    step.side = SideStream()
-    return CapturedStep(compiled)
+    step.side = SideStream(step.A.device)
+    return CapturedStep(compiled, SideStream(step.A.device))
 
 
 class CapturedStep:
@@ -47,12 +47,11 @@ class CapturedStep:
     are ordinary steps of training. The recording itself executes nothing.
     """
 
-    def __init__(self, step: TakeStep) -> None:
-        self.step = step
+    def __init__(self, step: TakeStep, side: SideStream) -> None:
+        self.step, self.side = step, side  # torch records no graph on the main stream
         self._form: bool | None = None
         self._plain_steps = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._inputs: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         self._losses: Tensor | None = None
 
@@ -71,16 +70,15 @@ class CapturedStep:
         return self._losses.clone()
 
     def _plainly(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with self.side.beside():
             losses = self.step(images, ids, number, settings, clustering)
-        torch.cuda.current_stream().wait_stream(self._stream)
+        self.side.join()
         return losses
 
     def _record(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> None:
         self._inputs = (images.clone(), ids.clone(), number.clone(), settings.clone())
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=self._stream):
+        # A graph belongs to the current card: on another it would record nothing, and its replays would do nothing.
+        with torch.cuda.device(self.side.stream.device), torch.cuda.graph(graph, stream=self.side.stream):
             self._losses = self.step(*self._inputs, clustering)
         self._graph = graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -32,23 +32,24 @@ class Monitor:
         self.config, self.images, self.A, self.autocast, self.judge = config, images, A, autocast, judge
         self.ids = sample(config.seed, len(images), config.monitor_images).numpy()
 
-    def embeddings(self, model: Model, ids: NDArray[np.int64]) -> tuple[Embeddings, Embeddings]:
-        """The outputs of the online branch and of the target for these images."""
+    def embeddings(self, model: Model, ids: NDArray[np.int64], branches: Collection[str]) -> dict[str, Embeddings]:
+        """What these branches, of "online" and "target", make of these images."""
         c, some = self.config, pick(self.images, ids)
-        parts = list(embed(model, some, image_size=filled(c.image_size), sobel=c.sobel, autocast=self.autocast))
-        return _joined([part["online"] for part in parts]), _joined([part["target"] for part in parts])
+        size, autocast = filled(c.image_size), self.autocast
+        parts = list(embed(model, some, image_size=size, sobel=c.sobel, autocast=autocast, branches=branches))
+        return {branch: _joined([part[branch] for part in parts]) for branch in branches}
 
     def look(self, model: Model, clustering: bool) -> dict[str, Any]:
         """What an epoch's row of metrics says about the model."""
         c = self.config
-        online, target = self.embeddings(model, self.ids)
-        z, v = normalize(online.z, dim=1), normalize(target.v, dim=1)
+        found = self.embeddings(model, self.ids, ["target", "online"] if clustering else ["target"])
+        v = normalize(found["target"].v, dim=1)
         # The standard deviation of a unit vector's component, times sqrt(dim): 1 if spread evenly, 0 if collapsed.
         spread = float(v.std(dim=0).mean() * v.shape[1] ** 0.5)
         seen: dict[str, Any] = {"feature_std": spread, "feature_dimensions": effective_dimensions(v)}
         if not clustering:
             return seen
-        C = model.prototypes.detach()
+        z, C = normalize(found["online"].z, dim=1), model.prototypes.detach()
         scores = z @ normalize(C, dim=1).t()
         # By p, without balancing: codes would hide that a cluster has become empty.
         seen["cluster_sizes"] = torch.bincount(scores.argmax(1), minlength=c.n_clusters).tolist()

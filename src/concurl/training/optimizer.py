@@ -21,7 +21,8 @@ def make_optimizer(config: Config, model: Model) -> torch.optim.Optimizer:
     groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            part = "cluster" if "cluster_head" in name or name == "prototypes" else name.split(".")[0]
+            clusters = name.startswith("online.cluster_head.") or name == "prototypes"
+            part = "clusters" if clusters else name.split(".")[0]
             decayed = parameter.dim() > 1 and name != "prototypes"
             groups.setdefault((part, decayed), []).append(parameter)
     device = model.prototypes.device

@@ -15,16 +15,16 @@ class SideStream:
     compute alone, to the bit.
     """
 
-    def __init__(self) -> None:
-        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def beside(self) -> Iterator[None]:
         # The wait also keeps the allocator right: memory that was freed here is not used again before others are done with it.
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
             yield
 
     def join(self) -> None:
         """Let the main stream wait for this one. Until then nothing may be freed that is in use here."""
-        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)

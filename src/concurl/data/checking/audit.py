@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,9 +35,9 @@ from concurl.data.files.listing import Listing, PathLike, list_source
 from concurl.data.pictures.decode import FIRST_PAGE
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.errors import one_line
+from concurl.progress import Stages
 
 EXAMINE = "concurl.data.checking.examine:examine"
-Progress = Callable[[str, int, int], None]  # stage, done, total
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def audit(
     *,
     reading: Reading = OWN,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Iterator[Row]:
     """The rows as they come, by the bytes of the files' names."""
     listing = list_source(source)
@@ -116,7 +116,7 @@ def inspect(
     reading: Reading = OWN,
     keep_duplicates: bool = False,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     stage: str = "pack",
 ) -> Iterator[tuple[Row, NDArray[np.uint8] | None]]:
     """Audit and decode in one pass: each file's row and, where it is ok and `size` is given, its pixels."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.counted import counted
-from concurl.data.checking.audit import Progress, Row, Summary, inspect
+from concurl.data.checking.audit import Row, Summary, inspect
 from concurl.data.files.listing import Listing, list_files
 from concurl.data.files.names import Names
 from concurl.data.imageset import Given, ImageSet, Skipped
@@ -26,11 +26,12 @@ from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.storage.sizes import choose_side, measure_sizes
 from concurl.data.storage.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
+from concurl.progress import Stages
 
 _DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}
 
 
-def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Progress | None = None) -> ImageSet:
+def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Stages | None = None) -> ImageSet:
     """A benchmark's files at side `size`, sorted by their names below `root`. Copies stay in: its protocol counts them."""
     folder = default_folder()
     listing = list_files(paths, root=root, cache=folder)
@@ -46,7 +47,7 @@ def read_listing(
     reading: Reading = OWN,
     keep_duplicates: bool = False,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     largest: int | None = None,
     **more: Any,  # what else sets this pack apart from others of the same source
 ) -> ImageSet:

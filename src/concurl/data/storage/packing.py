@@ -15,18 +15,18 @@ from collections import Counter
 from pathlib import Path
 
 from concurl.aside import write_whole, written_aside
-from concurl.data.checking.audit import Progress
 from concurl.data.files.entry import Entry, find_entry
 from concurl.data.files.listing import Listing
 from concurl.data.files.shardindex import beside, write_index
 from concurl.data.files.shards import IMAGE_SUFFIXES, read_members
 from concurl.data.pictures.content import DecodeError, read_content
 from concurl.errors import UserError
+from concurl.progress import Stages
 
 MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards
 
 
-def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Progress | None = None) -> Counter[str]:
+def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Stages | None = None) -> Counter[str]:
     """Write shard-000000.tar and so on; how many files were packed, and how many left out, by reason."""
     _claim(folder, listing, per_shard)
     found: Counter[str] = Counter()
