@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,15 @@ def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_s
     assert browser.js(canvas) == light
     browser.js("dispatchEvent(new Event('afterprint'))")
     assert browser.js(canvas) != light
+
+
+def test_headings_and_what_they_introduce_share_few_sheets_of_paper(browser: Browser, run: Run) -> None:
+    browser.open(run.folder / "report.html")
+    pdf = base64.b64decode(
+        browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
+    )
+    sheets = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    assert 4 < sheets < 9  # 9 where tables left the page of their heading, and each card had the whole width
 
 
 def test_forced_colours_show_what_is_chosen(browser: Browser, run: Run) -> None:
