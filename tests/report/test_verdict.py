@@ -14,6 +14,7 @@ from synthetic_run import make_run
 from concurl.config import Config
 from concurl.report.facts import RunFacts
 from concurl.report.verdict import judge, percent
+from concurl.training.health import Health
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,11 @@ def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]
+    health = Health(Config(n_clusters=6, epochs=1))
+    health.look({"epoch": 0, "l2": 1.8})
+    both = dataclasses.replace(facts, summary={"warnings": health.warnings})
+    assert health.warnings
+    assert judge(both) == judge(facts)  # said once
     assert "do not rely on these clusters" in judge(facts).health
     assert judge(facts).health.endswith("What to do is said below.")
 

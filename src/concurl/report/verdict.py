@@ -20,7 +20,7 @@ from concurl.config import FEW, FEWEST
 from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
-from concurl.training.health import LOOSE, cramped
+from concurl.training.health import GUESSING, LOOSE, cramped
 
 State = Literal["good", "watch", "bad"]
 
@@ -38,6 +38,7 @@ APART = 0.5  # if the pairwise NMI of the members is below this, they do not see
 FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, is below this, they are nearly equal
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
+NOT_STARTED = "Clustering did not start"
 DIVERGED = "Training diverged. Run again with half the --learning-rate."
 
 
@@ -70,9 +71,10 @@ def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
     warnings = facts.summary.get("warnings")
     looks = (_enough, _losses, _agreement, _doubtful, _balance, _members, _spread, _progress, _files)
-    checks = tuple(check for look in looks if (check := look(facts))) + tuple(
-        _warning(shown(text)) for text in (warnings if isinstance(warnings, list) else ())
-    )
+    told = [shown(text) for text in warnings] if isinstance(warnings, list) else []
+    checks = tuple(check for look in looks if (check := look(facts)))
+    stuck = any(check.title == NOT_STARTED for check in checks)
+    checks += tuple(_warning(text) for text in told if not (stuck and text.startswith(GUESSING)))
     checks = tuple(sorted(checks, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
@@ -198,8 +200,9 @@ def _losses(facts: RunFacts) -> Check | None:
     if worst > STUCK * level:
         return Check(
             "bad",
-            "Clustering did not start",
-            f"The cluster losses stayed near guessing: {numbers}. Give it more --epochs, or a smaller --epsilon.",
+            NOT_STARTED,
+            f"The cluster losses stayed near guessing: {numbers}. Usually the codes are too soft or the features not ready: "
+            f"try more --epochs, a smaller --epsilon (0.03) or a later --cluster-start.",
         )
     if worst > LOOSE * level:
         return Check(
