@@ -153,6 +153,9 @@ def test_twelve_clusters_at_a_glance_keep_their_names(browser: Browser, many: Ru
     browser.open(many.folder / "report.html", width=width)
     names = "return [...document.querySelectorAll('.faces bdi')].map((e) => e.scrollWidth - e.clientWidth)"
     assert browser.js(names) == [0] * 12
+    strip = "return [...document.querySelectorAll('.strip, .strip span')].map((e) => e.getBoundingClientRect().width)"
+    whole, *parts = browser.js(strip)
+    assert sum(parts) == pytest.approx(whole, abs=1)  # all of it shows sizes
 
 
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
