@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,9 @@ def test_twelve_clusters_at_a_glance_keep_their_names(browser: Browser, many: Ru
     browser.open(many.folder / "report.html", width=width)
     names = "return [...document.querySelectorAll('.faces bdi')].map((e) => e.scrollWidth - e.clientWidth)"
     assert browser.js(names) == [0] * 12
+    strip = "return [...document.querySelectorAll('.strip, .strip span')].map((e) => e.getBoundingClientRect().width)"
+    whole, *parts = browser.js(strip)
+    assert sum(parts) == pytest.approx(whole, abs=1)  # all of it shows sizes
 
 
 def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_something(
@@ -178,6 +183,15 @@ def test_paper_is_white_whatever_the_screen_is_and_keeps_the_colours_that_tell_s
     assert browser.js(canvas) == light
     browser.js("dispatchEvent(new Event('afterprint'))")
     assert browser.js(canvas) != light
+
+
+def test_headings_and_what_they_introduce_share_few_sheets_of_paper(browser: Browser, run: Run) -> None:
+    browser.open(run.folder / "report.html")
+    pdf = base64.b64decode(
+        browser.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
+    )
+    sheets = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    assert 4 < sheets < 9  # 9 where tables left the page of their heading, and each card had the whole width
 
 
 def test_forced_colours_show_what_is_chosen(browser: Browser, run: Run) -> None:

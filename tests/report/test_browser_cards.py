@@ -174,6 +174,7 @@ def test_the_viewer_tells_the_rows_numbers_and_turns_by_keyboard(page: Any, brow
     assert other != 2
     page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
     assert text(page, "viewer-path") == paths[2]
+    assert page.find_element(By.ID, "viewer-path").get_attribute("aria-live") == "polite"  # or turning is silent
     page.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert not browser.js("return document.getElementById('viewer').open")
     assert page.switch_to.active_element == thumbs[1]

@@ -14,6 +14,7 @@ from synthetic_run import make_run
 from concurl.config import Config
 from concurl.report.facts import RunFacts
 from concurl.report.verdict import judge, percent
+from concurl.training.health import Health
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +83,16 @@ def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
 def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, l2=0.99 * math.log(6), l3=0.5)
     assert titles(facts, "bad") == ["Clustering did not start"]
+    health = Health(Config(n_clusters=6, epochs=1))
+    health.look({"epoch": 0, "l2": 1.8})
+    both = dataclasses.replace(facts, summary={"warnings": health.warnings})
+    assert health.warnings
+    assert judge(both) == judge(facts)  # said once
     assert "do not rely on these clusters" in judge(facts).health
     assert judge(facts).health.endswith("What to do is said below.")
 
 
-@pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "good")])
+@pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "watch")])
 def test_clusters_that_were_asked_for_and_never_learned_are_bad(
     healthy: RunFacts, weights: tuple[float, float], state: str
 ) -> None:
@@ -98,7 +104,8 @@ def test_clusters_that_were_asked_for_and_never_learned_are_bad(
 
 
 def test_nan_is_divergence(healthy: RunFacts) -> None:
-    assert titles(changed_epochs(healthy, l1=math.nan), "bad") == ["BYOL loss is not a number"]
+    facts = changed_epochs(healthy, l1=math.nan)
+    assert titles(facts, "bad") == [judge(facts).trouble] == ["BYOL loss is not a number"]
 
 
 def test_everything_in_one_cluster_is_bad(healthy: RunFacts) -> None:
@@ -203,11 +210,24 @@ def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(heal
     assert "The members agree with each other" not in titles(one, "good")
 
 
+def test_members_that_vote_for_other_clusters_are_not_praised_for_agreeing(healthy: RunFacts) -> None:
+    assert "The members agree with each other" in titles(healthy, "good")
+    doubtful = dataclasses.replace(healthy, unsure=healthy.cluster == 2)
+    assert titles(doubtful, "watch") == ["1 cluster mostly unsure"]
+    assert "The members agree with each other" not in titles(doubtful, "good")
+
+
 def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> None:
     facts = changed_epochs(healthy, diversity_mean=0.3)
-    facts = dataclasses.replace(facts, summary={"warnings": ["only 3 clusters are used"]})
-    assert titles(facts, "watch") == ["The ensemble is divided", "A warning during the run"]
-    assert judge(facts).checks[1].text == "Only 3 clusters are used."
+    facts = dataclasses.replace(
+        facts,
+        summary={"warnings": ["only 3 of 6 clusters are used. Usually K is larger: try fewer", "NMI 0.031 is low"]},
+    )
+    assert titles(facts, "watch") == ["The ensemble is divided", "Only 3 of 6 clusters are used", "NMI 0.031 is low"]
+    assert [check.text for check in judge(facts).checks[1:3]] == ["Usually K is larger: try fewer.", ""]
+    assert judge(facts).health == (
+        "Look at this before relying on these clusters: the ensemble is divided, only 3 of 6 clusters are used, NMI 0.031 is low."
+    )
 
 
 def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:

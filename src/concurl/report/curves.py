@@ -46,7 +46,7 @@ def curves(facts: RunFacts, colours: list[str]) -> list[Chart]:
         one("l3", "Consensus loss, L3", "Every member of the ensemble should agree.", guess),
         line_chart(
             "diversity",
-            "Agreement of the ensemble",
+            "Match between members",
             "Mean NMI of the clusterings of two members (1: the same), with one standard deviation.",
             x,
             [Line("Pairwise NMI", nmi, spread=deviation)],

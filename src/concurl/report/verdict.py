@@ -8,6 +8,7 @@ that are worth a look.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ from concurl.config import FEW, FEWEST
 from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
-from concurl.training.health import LOOSE, cramped
+from concurl.training.health import GUESSING, LOOSE, cramped
 
 State = Literal["good", "watch", "bad"]
 
@@ -37,6 +38,7 @@ APART = 0.5  # if the pairwise NMI of the members is below this, they do not see
 FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, is below this, they are nearly equal
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
+NOT_STARTED = "Clustering did not start"
 DIVERGED = "Training diverged. Run again with half the --learning-rate."
 
 
@@ -62,17 +64,17 @@ class Verdict:
     @property
     def trouble(self) -> str:
         """What is bad about the run; empty where nothing is."""
-        return ", ".join(check.title.lower() for check in self.checks if check.state == "bad")
+        return _listed(self.checks, "bad")
 
 
 def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
     warnings = facts.summary.get("warnings")
     looks = (_enough, _losses, _agreement, _doubtful, _balance, _members, _spread, _progress, _files)
-    checks = tuple(check for look in looks if (check := look(facts))) + tuple(
-        Check("watch", "A warning during the run", _sentence(shown(text)))
-        for text in (warnings if isinstance(warnings, list) else ())
-    )
+    told = [shown(text) for text in warnings] if isinstance(warnings, list) else []
+    checks = tuple(check for look in looks if (check := look(facts)))
+    stuck = any(check.title == NOT_STARTED for check in checks)
+    checks += tuple(_warning(text) for text in told if not (stuck and text.startswith(GUESSING)))
     checks = tuple(sorted(checks, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
@@ -101,8 +103,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "." * (not text.endswith("."))
+def _warning(text: str) -> Check:
+    """A warning of the run's health watch, by its symptom; what that means and what to try follow."""
+    symptom, *rest = re.split(r"[.:] ", text.removesuffix("."), maxsplit=1)
+    return Check("watch", _capital(symptom), "".join(f"{_capital(part)}." for part in rest))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _listed(checks: tuple[Check, ...], state: State) -> str:
+    """The titles of these checks, once each, as parts of a sentence: a name in capitals keeps them."""
+    found = [check.title for check in checks if check.state == state]
+    return ", ".join(dict.fromkeys(t if t[1:2].isupper() else t[:1].lower() + t[1:] for t in found))
 
 
 def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
@@ -111,7 +125,7 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     if math.isnan(basis):
         return ["Nothing in the folder says how sure they are."]
     word = next(word for least, word in SURE if basis >= least)
-    learned = losses is None or (losses.state == "good" and _clustered(facts).any())
+    learned = losses is None or losses.state == "good"
     if not learned and not math.isnan(agreement):
         # Members can agree on clusters that mean little, and on those of k-means (BYOL alone) they mostly do, as
         # projections keep distances: then give the figure without praise.
@@ -143,8 +157,7 @@ def _health(state: State, checks: tuple[Check, ...]) -> str:
             "The run looks healthy. Whether these are the groups you are after, only you can see: look at a random "
             "sample of each below."
         )
-    flagged = [check.title.lower() for check in checks if check.state == state]
-    what = ", ".join(dict.fromkeys(flagged))
+    what = _listed(checks, state)
     if state == "bad":
         return f"The run is not healthy, do not rely on these clusters yet: {what}. What to do is said below."
     return f"Look at this before relying on these clusters: {what}."
@@ -176,14 +189,20 @@ def _losses(facts: RunFacts) -> Check | None:
             "No clustering loss was logged: the clusters are those of a head that has not learned. Train longer.",
         )
     if not ends:
-        return Check("good", "Losses are finite", "No clustering loss was logged, and none was asked for.")
+        return Check(
+            "watch",
+            "The clusters were not trained",
+            "No clustering loss was logged, and none was asked for (--beta 0 --gamma 0): the clusters are groups of what BYOL "
+            "alone has learned. Agreement says little about them; a random sample of each says more.",
+        )
     worst = max(ends)
     numbers = f"{worst:.2f} at the end; pure guessing would give ln\u00a0{facts.n_clusters} = {level:.2f}"
     if worst > STUCK * level:
         return Check(
             "bad",
-            "Clustering did not start",
-            f"The cluster losses stayed near guessing: {numbers}. Give it more --epochs, or a smaller --epsilon.",
+            NOT_STARTED,
+            f"The cluster losses stayed near guessing: {numbers}. Usually the codes are too soft or the features not ready: "
+            f"try more --epochs, a smaller --epsilon (0.03) or a later --cluster-start.",
         )
     if worst > LOOSE * level:
         return Check(
@@ -271,7 +290,7 @@ def _members(facts: RunFacts) -> Check | None:
             "The ensemble is divided",
             f"Two members of the ensemble make clusters that match by only {nmi:.2f} (NMI; 1: the same clusters). Train longer.",
         )
-    if _enough(facts) or mean_known(facts.agreement) < AGREED:
+    if _enough(facts) or _agreement(facts) or _doubtful(facts):
         return None  # agreement on few images may be chance, and agreement on other labels deserves no praise
     return Check(
         "good",

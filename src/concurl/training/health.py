@@ -16,6 +16,7 @@ ROOM = 3.0  # directions in which features vary: in a plane, many clusters canno
 TIGHT = 0.2  # of ln K: clusters with a loss below this were found at once and had little left to gain
 # Of ln K: above this, two views of an image often differ. Runs with an ACC of 0.8 and more end at 0.03 to 0.4.
 LOOSE = 0.6
+GUESSING = "the clustering loss stands at ln K"  # how this warning begins: the page says the same in a check of its own
 
 
 def cramped(dimensions: float, n_clusters: int) -> bool:
@@ -70,7 +71,7 @@ class Health:
             "ln-k",
             patience,
             loss > 0.99 * ln_k,
-            f"the clustering loss stands at ln K = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
+            f"{GUESSING} = {ln_k:.3f} or above: the assignments say nothing. Usually the codes "
             f"are too soft or the features not ready: try more --epochs{with_byol}, a smaller --epsilon (0.03) or a "
             "later --cluster-start",
         )
