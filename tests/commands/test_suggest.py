@@ -84,8 +84,8 @@ def test_features_of_a_run_that_is_not_healthy_come_with_a_warning(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, agreed: float
 ) -> None:
     assert fit(photos, "--cluster-start", "0.5") == 0
-    monkeypatch.setattr("concurl.report.verdict.AGREED", agreed)
-    monkeypatch.setattr("concurl.report.verdict.STUCK", 9.0)
+    monkeypatch.setattr("concurl.report.checks.AGREED", agreed)
+    monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
     capsys.readouterr()
     assert main(["suggest", "run", "--quiet", "--up-to", "3"]) == 0
     warned = "the run is not healthy (the ensemble is against these clusters): if it was too short"

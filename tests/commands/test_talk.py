@@ -132,13 +132,13 @@ def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixtur
 def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from concurl.report import verdict
+    from concurl.report import checks
 
     warned = "not healthy, do not rely on these clusters yet: clustering did not start; its page says what to do"
     options = [option for option in TINY if option != "--no-report"]
     for stuck in (0.0, 9.0):  # so that the run's loss is surely above, then below it
-        monkeypatch.setattr(verdict, "STUCK", stuck)
-        monkeypatch.setattr(verdict, "AGREED", 0.0)
+        monkeypatch.setattr(checks, "STUCK", stuck)
+        monkeypatch.setattr(checks, "AGREED", 0.0)
         assert main(["fit", str(photos), "-k", "3", "-o", "run", *options, "--overwrite"]) == 0
         assert (warned in capsys.readouterr().err) is (stuck == 0)
         assert ("The run is not healthy" in Path("run/report.html").read_text()) is (stuck == 0)

@@ -74,9 +74,9 @@ def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_pa
 def test_folders_of_a_run_that_is_not_healthy_come_with_a_warning(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, agreed: float
 ) -> None:
-    monkeypatch.setattr("concurl.report.verdict.AGREED", agreed)
-    monkeypatch.setattr("concurl.report.verdict.STUCK", 9.0)
-    monkeypatch.setattr("concurl.report.verdict.FLAT", 0.0)
+    monkeypatch.setattr("concurl.report.checks.AGREED", agreed)
+    monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
+    monkeypatch.setattr("concurl.report.checks.FLAT", 0.0)
     assert main(["export", str(run), "--folders", "symlink", "-o", str(tmp_path / "sorted")]) == 0
     warned = "do not rely on these folders yet (the ensemble is against these clusters)"
     assert (warned in capsys.readouterr().err) is (agreed > 1)

@@ -12,8 +12,9 @@ import pytest
 from synthetic_run import make_run
 
 from concurl.config import Config
+from concurl.report.checks import percent
 from concurl.report.facts import RunFacts
-from concurl.report.verdict import judge, percent
+from concurl.report.verdict import judge
 from concurl.training.health import Health
 
 

@@ -28,6 +28,7 @@ from concurl.errors import UserError
 from concurl.progress import Stages
 from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
+from concurl.report.checks import percent
 from concurl.report.curves import curves, numbers
 from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
@@ -182,7 +183,7 @@ def _template() -> Template:
         undefined=StrictUndefined,
     )
     environment.filters |= {
-        "share": verdict.percent,
+        "share": percent,
         "count": "{:,}".format,
         "counted": counted,
         "three": _three,
