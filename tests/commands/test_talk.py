@@ -129,6 +129,13 @@ def test_a_handful_of_images_is_told_what_to_expect(capsys: pytest.CaptureFixtur
     assert "24 images for 3 clusters are few" in capsys.readouterr().err
 
 
+def test_the_last_line_on_training_has_the_last_epochs_loss(photos: Path) -> None:
+    assert fit(photos) == 0
+    losses = [json.loads(line)["loss"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    (ended,) = re.findall(r"train: 6 of 6 steps, .* loss ([\d.]+),", Path("run/train.log").read_text())
+    assert ended == f"{losses[-1]:.3f}" != f"{losses[0]:.3f}"
+
+
 def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

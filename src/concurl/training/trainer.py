@@ -131,10 +131,11 @@ class Trainer:
             self.totals += losses
             self.finite.note(losses[0], numbers[index])
             self.step += 1
-            progress.advance(1, self._note)
             if self.step < end:  # after the last step the row comes first: a run resumed there begins the next epoch
+                progress.advance(1, self._note)
                 self._save_if_due()
         self._end_epoch(epoch, end - first, started)
+        progress.advance(1, self._note)  # the last step's, with the loss of its own epoch
 
     def _order(self, epoch: int) -> Tensor:
         """The ids of this rank's images in the remaining steps of the epoch; a last, incomplete batch is left out."""
