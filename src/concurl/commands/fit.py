@@ -57,7 +57,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(argv: list[str]) -> Parser:
-    parser = Parser(prog="concurl fit", description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
+    usage = "concurl fit source -o DIR [-k N] [options]"  # with all of them, it would fill the first screen
+    parser = Parser(prog="concurl fit", usage=usage, description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
         "source",
         nargs="?",
