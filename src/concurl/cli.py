@@ -25,7 +25,7 @@ VERBS = {
     "pack": "put many small files into a few large ones (tar shards)",
     "suggest": "how many clusters? try many K on a run's features",
     "evaluate": "score a run against labels",
-    "demo": "try it on 1,797 handwritten digits: a few minutes on a CPU, no download",
+    "demo": "try it on 1,797 handwritten digits: minutes on a CPU, no download",
 }
 
 OVERVIEW = f"""concurl clusters unlabelled images.
@@ -34,8 +34,8 @@ usage: concurl VERB ...   (concurl VERB --help tells more)
 
 {chr(10).join(f"  {verb:10} {text}" for verb, text in VERBS.items())}
 
-  concurl fit PHOTOS -k 10 -o runs/photos        a folder of pictures in; clusters, a model and a page out
-  concurl predict runs/photos NEW -o new.csv     label new pictures"""
+  concurl fit PHOTOS -k 10 -o runs/photos     pictures in; clusters and page out
+  concurl predict runs/photos NEW -o new.csv  label new pictures"""
 
 
 SYNONYMS = {

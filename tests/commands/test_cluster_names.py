@@ -115,14 +115,25 @@ def test_a_table_that_a_spreadsheet_has_sorted_is_put_right(
     assert "was sorted: its rows are again in the order of embeddings.npy" in capsys.readouterr().err
     assert (table.read_bytes(), page.read_bytes()) == before
     saved_by_a_spreadsheet(table, form, lambda lines: lines.pop())
-    assert "rows are missing" in (line := refused(capsys, "report", "run", "--quiet"))
+    assert "rows are not those of the run" in (line := refused(capsys, "report", "run", "--quiet"))
     assert line.endswith("make them anew with concurl fit --resume -o run\n")
     edited = table.read_bytes()
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
-    assert "that one is now run/assignments.csv.old" in capsys.readouterr().err
+    assert "it is kept as run/assignments.csv.old" in capsys.readouterr().err
     assert (table.read_bytes(), Path("run/assignments.csv.old").read_bytes()) == (before[0], edited)
     assert main(["fit", "--resume", "-o", "run", "--quiet", "--no-report"]) == 0
-    assert not Path("run/assignments.csv.old").exists(), "the one before was the run's own"
+    assert "is kept as" not in capsys.readouterr().err
+    assert Path("run/assignments.csv.old").read_bytes() == edited, "this time there was nothing to keep"
+    saved_by_a_spreadsheet(table, form, lambda lines: lines.extend([[""] * 8, [""] * 8]))
+    assert main(["report", "run", "--quiet"]) == 0
+    assert table.read_bytes() == before[0], "empty lines are no rows"
+    saved_by_a_spreadsheet(table, form, lambda lines: None)
+    whole = table.read_bytes()
+    table.write_bytes(whole.replace(b"cluster", b"group", 1))
+    assert "(no column cluster)" in refused(capsys, "report", "run", "--quiet")
+    table.write_bytes(whole[:-40])
+    assert "no valid assignments" in refused(capsys, "export", "run", "--folders", "copy", "-o", "cut")
+    assert "no valid assignments" in refused(capsys, "report", "run", "--quiet")
 
 
 def test_names_typed_into_the_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

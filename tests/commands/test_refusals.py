@@ -25,6 +25,7 @@ def test_wrong_words_get_the_right_one(capsys: pytest.CaptureFixture[str], photo
     assert "did you mean --epochs?" in refused(capsys, "fit", str(photos), "-o", "run", "--epoch", "3")
     assert "did you mean modern?" in refused(capsys, "fit", str(photos), "-o", "run", "--recipe", "modren")
     assert "did you mean cifar10?" in refused(capsys, "fit", "cifar1", "-o", "run")
+    assert "did you mean cifar10?" in refused(capsys, "fit", "CIFAR-10", "-o", "run")
     assert "did you mean --n-transforms?" in refused(capsys, "fit", str(photos), "-o", "run", "--members", "3")
     assert "nothing is written into" in refused(capsys, "fit", f"{photos}/*.png", "-o", f"{photos}/run")
     assert "write -o new.csv" in refused(capsys, "predict", "run", str(photos), "new.csv")

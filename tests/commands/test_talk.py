@@ -21,7 +21,7 @@ from PIL import Image
 from small_run import TINY, fit, rows
 from tqdm import tqdm
 
-from concurl.cli import main
+from concurl.cli import VERBS, main
 
 
 def test_help_answers_at_once_and_tells_everything() -> None:
@@ -60,6 +60,21 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     assert text.count("(default:") >= len(fields(Config))
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_help_fits_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, "it is written by hand, for any terminal"
+    for verb in VERBS:
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= min(columns, 110), verb
+        assert sum(map(bool, lines[: lines.index("")])) <= 4, f"{verb}: a usage that fills the screen hides the rest"
 
 
 def test_help_on_a_verb_is_the_verbs_own(capsys: pytest.CaptureFixture[str]) -> None:

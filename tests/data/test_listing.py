@@ -257,6 +257,19 @@ def test_damaged_shards(tmp_path: Path) -> None:
     assert found[4].fault.startswith("a damaged archive: ")
 
 
+def test_a_shard_whose_headers_are_damaged_does_not_seem_to_end_there(tmp_path: Path) -> None:
+    """Each of these nine images takes 512 bytes of header and 2048 of data."""
+    path, header = tmp_path / "a.tar", 3 * (512 + 2048)
+    whole = shard(path, [(f"{i}.jpg", bytes(2000)) for i in range(9)]).read_bytes()
+    for damaged in (whole[: header + 100], whole[:header] + b"\xff" * 512 + whole[header + 512 :]):
+        path.write_bytes(damaged)
+        found = list_source(path)
+        assert names(found) == ["a.tar", "a.tar/0.jpg", "a.tar/1.jpg", "a.tar/2.jpg"]
+        assert found[0].fault.startswith("a damaged archive: what follows its first 7,680 bytes")
+    path.write_bytes(whole[: 9 * (512 + 2048)])  # some programs leave out the zeros at the end
+    assert names(list_source(path)) == [f"a.tar/{i}.jpg" for i in range(9)]
+
+
 def test_several_paths(tmp_path: Path) -> None:
     fill(tmp_path, ["a/1.png", "a/2.png", "b/3.png"])
     found = list_source([tmp_path / "b", str(tmp_path / "a" / "2.png"), tmp_path / "b" / "3.png"])

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -275,6 +276,24 @@ def test_two_processes_pack_once(photos: Path) -> None:
     command = [sys.executable, "-c", script, str(photos), str(photos.parent / "cache")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(process.communicate()[0].strip() for process in processes) == ["False", "True", "True"]
+
+
+def test_who_waits_for_another_process_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    slot, entered = store.Slot(tmp_path, "slot", "key"), threading.Event()
+
+    def enter() -> None:
+        with store.locked(slot):
+            entered.set()
+
+    caplog.set_level("INFO", "concurl")
+    with store.locked(slot):
+        assert not caplog.messages
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        assert not entered.wait(0.5)
+        assert ["waiting for its packed copy" in line for line in caplog.messages] == [True]
+    assert entered.wait(60)
+    waiting.join()
 
 
 @pytest.mark.parametrize("moment", [(packed, "open_pack"), (np.lib.format, "open_memmap")])

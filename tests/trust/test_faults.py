@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,12 @@ def test_images_may_vanish_and_change_during_a_run(monkeypatch: pytest.MonkeyPat
     assert results(here / "run") == wanted
 
 
-def test_a_run_is_not_resumed_on_other_images(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("killed", ["at its end", "before its first checkpoint"])
+def test_a_run_is_not_resumed_on_other_images(killed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(FIT) == 0
+    if killed == "before its first checkpoint":
+        for inner in ("checkpoints", "features", "model"):
+            shutil.rmtree(Path("run", inner))
     Path("photos/003.png").unlink()
     capsys.readouterr()
     assert main(RESUME) == 2

@@ -57,7 +57,8 @@ def main(argv: list[str]) -> int:
 
 
 def _parser(argv: list[str]) -> Parser:
-    parser = Parser(prog="concurl fit", description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
+    usage = "concurl fit source -o DIR [-k N] [options]"  # with all of them, it would fill the first screen
+    parser = Parser(prog="concurl fit", usage=usage, description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
         "source",
         nargs="?",
@@ -228,7 +229,8 @@ def _run(
 
 
 def _resume(given: argparse.Namespace) -> int:
-    from concurl.runs import runfolder
+    from concurl.data.storage.fingerprint import fingerprint
+    from concurl.runs import run, runfolder
     from concurl.training.distributed import World
 
     world = World.join()
@@ -237,6 +239,12 @@ def _resume(given: argparse.Namespace) -> int:
         config = runfolder.config_of(folder)
         about = moved_to(runfolder.run_facts(folder), given.moved)
         opened = open_again(about, config, given.workers)
+        # A checkpoint knows its images. A run that was killed before its first one has no other memory of them.
+        seen, _ = run.training_part(opened.images, config, about.get("train_images"))
+        if about.get("images") not in (None, fingerprint(seen)):
+            raise UserError(
+                f"{folder}: the images have changed since the run began; make them as they were, or start anew (--overwrite)"
+            )
         _train(world, given, opened, config, about, resume=True)
     return 0
 

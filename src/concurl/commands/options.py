@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import inspect
 import re
+import shutil
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
@@ -83,8 +84,11 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Help(argparse.HelpFormatter):
+    """As wide as the terminal, but no wider than is easy to read."""
+
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=110)
+        width = min(110, shutil.get_terminal_size().columns - 2)
+        super().__init__(prog, max_help_position=30, width=width)
 
 
 def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only: str) -> None:

@@ -37,7 +37,7 @@ def open_source(
     if isinstance(source, str) and source in BENCHMARKS:
         return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
     if isinstance(source, str) and not os.path.lexists(source):
-        near = difflib.get_close_matches(source, BENCHMARKS, n=1)
+        near = difflib.get_close_matches(source.lower(), BENCHMARKS, n=1)
         if near:
             raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
     images = read_source(

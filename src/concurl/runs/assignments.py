@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import filecmp
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +36,26 @@ SPAN = 32 * BLOCK  # images embedded in one go: the next are read while these ar
 
 def write_assignments(folder: Path, names: Sequence[str], found: Assignment) -> None:
     """The run's own table, with the names of its names.json. One that somebody has changed is kept as assignments.csv.old."""
-    path, old = folder / FILE, folder / f"{FILE}.old"
-    if path.exists():
+    path, old, cluster_names = folder / FILE, folder / f"{FILE}.old", names_of(folder)
+
+    def lines() -> Iterator[bytes]:  # one by one: as one text they would take more memory than the arrays
+        return csv_lines(chain([COLUMNS], assignment_rows(names, found, cluster_names)))
+
+    if path.exists() and not _holds(path, lines()):
         old.unlink(missing_ok=True)
         try:
             os.link(path, old)
         except OSError:  # a file system without hard links
             shutil.copyfile(path, old)
-    with written_aside(path) as file:  # line by line: as one text it would take more memory than the arrays
-        file.writelines(csv_lines([COLUMNS]))
-        file.writelines(csv_lines(assignment_rows(names, found, names_of(folder))))
-    if old.exists():
-        if filecmp.cmp(path, old, shallow=False):
-            old.unlink()
-        else:
-            log.warning("%s was not as the run wrote it: that one is now %s", path, old)
+        log.warning("%s is not as the run writes it: it is kept as %s", path, old)
+    with written_aside(path) as file:
+        file.writelines(lines())
+
+
+def _holds(path: Path, lines: Iterable[bytes]) -> bool:
+    """Are these lines all that is in the file?"""
+    with open(path, "rb") as file:
+        return all(file.read(len(line)) == line for line in lines) and not file.read(1)
 
 
 def write_predictions(

@@ -37,6 +37,8 @@ class Table:
         self.path = file
         try:
             self.columns, self.rows = read_table(file)
+            if lost := [column for column in ("path", "cluster", "name") if column not in self.columns]:
+                raise ValueError(f"no column {lost[0]}")
             path, cluster, self.name_at = map(self.columns.index, ("path", "cluster", "name"))
             self.clusters = [int(row[cluster]) for row in self.rows]
             self.paths, self.names = [row[path] for row in self.rows], [row[self.name_at] for row in self.rows]
@@ -85,7 +87,7 @@ class Table:
             return False
         places = sorted(range(len(self.rows)), key=lambda row: _bytes(self.paths[row]))  # as all images are sorted
         if order_of(self.paths[place] for place in places) != order:
-            raise self._useless("rows are missing, or paths have changed")
+            raise self._useless("its rows are not those of the run, or in an order that cannot be undone")
         self.rows, self.clusters = [self.rows[place] for place in places], [self.clusters[place] for place in places]
         self.paths, self.names = [self.paths[place] for place in places], [self.names[place] for place in places]
         return True
@@ -103,11 +105,11 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
         first = file.readline()
         file.seek(0)
         delimiter = max(",;\t", key=first.count)
-        columns, *rows = [row for row in csv.reader(file, delimiter=delimiter) if row] or [[]]
+        # a spreadsheet may save empty lines, too, as ,,,,
+        columns, *rows = [row for row in csv.reader(file, delimiter=delimiter) if any(row)] or [[]]
     if delimiter != ",":
-        for at in (at for at, column in enumerate(columns) if column in NUMBERS):
-            for row in rows:
-                row[at] = row[at].replace(",", ".")
+        numbers = {at for at, column in enumerate(columns) if column in NUMBERS}
+        rows = [[cell.replace(",", ".") if at in numbers else cell for at, cell in enumerate(row)] for row in rows]
     return columns, rows
 
 

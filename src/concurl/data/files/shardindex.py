@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from concurl.data.files.entry import Entry
 
-_LAYOUT = 2  # raise it when other members are found
+_LAYOUT = 3  # raise it when other members are found
 
 
 class Member(NamedTuple):

@@ -51,7 +51,7 @@ def read_members(path: Path) -> tuple[list[Member], str]:
     members: dict[bytes, Member] = {}  # of two members with one name the later is valid, as in any tar
     fault = ""
     try:
-        with tarfile.open(path, "r:", errors="surrogateescape") as tar:
+        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:", errors="surrogateescape") as tar:
             for member in tar:
                 tar.members = []  # type: ignore[attr-defined]  # or it remembers all of them
                 name, link = (os.fsencode(path).removeprefix(b"./") for path in (member.name, member.linkname))
@@ -61,6 +61,9 @@ def read_members(path: Path) -> tuple[list[Member], str]:
                     members[name] = Member(name, member.size, member.offset_data, member.sparse is not None)
                 elif member.islnk() and link in members:  # tar keeps a file of several names once
                     members[name] = members[link]._replace(name=name)
+            file.seek(tar.offset)  # tarfile takes any header that it cannot read for the end, which is zeros or nothing
+            if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+                fault = f"a damaged archive: what follows its first {tar.offset:,} bytes cannot be read"
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         fault = f"a damaged archive: {' '.join(str(error).split())}"
     return [members[name] for name in sorted(members)], fault

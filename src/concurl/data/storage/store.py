@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import mmap
 import os
 import shutil
@@ -32,6 +33,8 @@ from concurl.aside import cannot_write, disk_full, written_aside
 from concurl.data.files.listing import Listing
 from concurl.data.pictures.decode import VERSION
 from concurl.errors import UserError
+
+log = logging.getLogger("concurl")
 
 # No option names this folder, so none can be the remedy.
 _REMEDY = "set XDG_CACHE_HOME to a folder for the cache that can be written to"
@@ -142,7 +145,11 @@ def locked(slot: Slot) -> Iterator[None]:
         raise cannot_write(error, lock, remedy=_REMEDY) from error
     with file:
         with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # the wait may take hours, in which nothing else would be said
+                log.info("another process decodes these images: waiting for its packed copy")
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
