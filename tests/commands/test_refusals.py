@@ -223,6 +223,7 @@ WRONG = [
     ("photos -o x --k 3", "did you mean -k?"),
     ("photos -o x --n_clusters 3", "did you mean --n-clusters?"),
     ("photos -o x --lr 3", "did you mean --learning-rate?"),
+    ("--version", "did you mean concurl --version?"),
     ("photos -o x --wd 3", "unknown option --wd; concurl fit --help lists what there is"),  # all begin with two dashes
     ("PHOTOS -o x", "PHOTOS: no such file or folder; did you mean photos?"),
     ("photos more -o x", "more is a second source"),

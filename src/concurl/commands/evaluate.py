@@ -60,13 +60,13 @@ def main(argv: list[str]) -> int:
     device = trained.model.prototypes.device
     found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
     scores = score(found, labels)
-    if given.output is not None:
-        write_whole(given.output, (json.dumps(scores, indent=2) + "\n").encode())
     print(table(scores))
     known = labels >= 0
     over = over_labelled(labels) or f"over all {counted(len(labels), 'image')}"
     by_chance = chance(labels[known], assignment.labels[known])
     print(f"{over}; labels dealt out by chance would reach an ACC of {by_chance:.3f}")
+    if given.output is not None:
+        write_whole(given.output, (json.dumps(scores, indent=2) + "\n").encode())
     return 0
 
 

@@ -67,6 +67,8 @@ class Parser(argparse.ArgumentParser):
         """The option that was probably meant, or "". The dashes, which all have, say nothing about that."""
         if SYNONYMS.get(word) in self._option_string_actions:
             return SYNONYMS[word]
+        if word == "--version":
+            return "concurl --version"
         options = {option.strip("-"): option for option in self._option_string_actions}
         near = difflib.get_close_matches(word.strip("-").lower(), options, n=1, cutoff=0.65)
         return options[near[0]] if near else ""
