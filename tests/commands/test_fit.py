@@ -234,9 +234,9 @@ def test_the_last_word_tells_how_many_are_unsure_and_the_page_to_open(
     assert main(["fit", "--resume", "-o", "run", "--quiet"]) == 0
     assert capsys.readouterr().out.endswith(": run/report.html\n")
     assert fit(photos, "-k", "21", "--overwrite") == 0
-    assert re.search(
-        r"^24 images in 21 clusters of [01] to [2-9]; 2[0-4] unsure: run$", capsys.readouterr().out, re.MULTILINE
-    )
+    unsure = sum(row["status"] == "unsure" for row in rows("run/assignments.csv"))
+    said = rf"^24 images in 21 clusters of [01] to [2-9]; {unsure} unsure: run$"  # too many to list their sizes
+    assert re.search(said, capsys.readouterr().out, re.MULTILINE)
 
 
 def test_what_to_go_on_with_can_be_pasted(

@@ -210,7 +210,8 @@ def test_a_forged_csv_writes_nothing_outside(
     Path("run").mkdir()
     Path("photos/deep").mkdir(parents=True)
     Path("photos/a.png").write_text("x")
-    Path("run/run.json").write_text(json.dumps({"root": str(tmp_path / "photos" / "deep")}))
+    deep = str(tmp_path / "photos" / "deep")
+    Path("run/run.json").write_text(json.dumps({"source": deep, "data_dir": None, "limit": None, "root": deep}))
     for number, path in enumerate(("../a.png", str(tmp_path / "photos" / "a.png"), "../../photos/deep/../a.png")):
         Path("run/assignments.csv").write_text(f"path,cluster,status\n{path},0,ok\n")
         assert main(["export", "run", "--folders", "copy", "-o", f"out/{number}"]) == 0
