@@ -62,7 +62,8 @@ def digits() -> Config:
     """scikit-learn's handwritten digits on a laptop: the demo.
 
     `concurl demo`, or `concurl fit digits --recipe digits -k 10 -o runs/digits`: ACC 0.923 by codes for seed 0 in 1.5
-    minutes on 2 CPU cores (k-means on pixels: 0.800); the other seeds are in results/digits.csv.
+    minutes on 2 CPU cores (k-means on pixels: 0.800); the other seeds are in results/digits.csv. Rounding matters: with one
+    thread, on another processor, seed 0 has given 0.767 (docs/log.md).
     """
     return Config(
         n_clusters=10,
