@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 # Two threads: more of them than cores make the small networks of tests and demo many times slower.
 export OMP_NUM_THREADS ?= 2
+# Where PyTorch comes from, if not from pip's own index. Without a GPU its CPU build is enough, and far smaller:
+# make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 
 .PHONY: demo demo-quick test lint torture clean
 
@@ -27,7 +30,7 @@ torture: $(VENV)/ready-dev
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report]"
 	touch $@
 
