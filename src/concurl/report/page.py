@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,6 @@ def _render(
         mixed=matrix.mixed_with(shares) if shares is not None else [[]] * facts.n_clusters,
         scores=_scores(facts),
         matched=found,
-        reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
         recipe=_recipe(facts),
