@@ -108,7 +108,7 @@ def test_the_numbers_are_the_csvs(run: Run) -> None:
     assert page.all("h1")[0][1] == "180 images in 6 clusters"
     hits = sum(int(r["cluster"]) == label for r, label in zip(rows, run.labels, strict=True))
     assert lead.endswith(
-        f"By the labels, {100 * hits / 180:.0f}% of the images are in the right cluster (ACC {hits / 180:.3f})."
+        f"{100 * hits / 180:.0f}% of the images are in the cluster matched with their label (ACC {hits / 180:.3f})."
     )
     # once: what a sentence says of all images is no tile below it
     assert not page.all("dl", class_="tiles")
@@ -191,7 +191,7 @@ def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callabl
     labels = np.where(np.arange(40) == 0, -1, run.labels % 3)
     text = " ".join(page_of(run, run.images, labels=labels).split())
     assert "1 image has no label and is left out." in text
-    assert "of the labelled images are in the right cluster" in text
+    assert "of the labelled images are in the cluster matched with their label" in text
     assert "No class is left for 1 cluster: ACC counts its images as wrong." in text
 
 
