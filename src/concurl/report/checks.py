@@ -34,6 +34,10 @@ FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, i
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
 NOT_STARTED = "Clustering did not start"
+LEARNED = "Clusters were learned"
+COLLAPSED = "Embeddings collapsed"
+DIVIDED = "The ensemble is divided"
+UNITED = "The members agree with each other"
 DIVERGED = "Training diverged. Run again with half the --learning-rate."
 
 
@@ -111,7 +115,7 @@ def clusters_learned(facts: RunFacts) -> Check | None:
             f"The larger cluster loss is {numbers}. Two altered views of one image often fall into different clusters. Such "
             f"groups tend to follow colour and light rather than content. Try more images or more --epochs.",
         )
-    return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}. Lower is better.")
+    return Check("good", LEARNED, f"The larger cluster loss is {numbers}. Lower is better.")
 
 
 def _diverged(facts: RunFacts) -> Check | None:
@@ -187,15 +191,15 @@ def _members(facts: RunFacts) -> Check | None:
     if nmi < APART:
         return Check(
             "watch",
-            "The ensemble is divided",
+            DIVIDED,
             f"Two members of the ensemble make clusters that match by only {nmi:.2f} (NMI; 1: the same clusters). Try more "
-            "--epochs.",
+            "--epochs, or a larger --projection-dim.",
         )
     if _enough(facts) or _agreement(facts) or _doubtful(facts):
         return None  # agreement on few images may be chance, and agreement on other labels deserves no praise
     return Check(
         "good",
-        "The members agree with each other",
+        UNITED,
         f"Two members of the ensemble make clusters that match by {nmi:.2f} (NMI; 1: the same clusters).",
     )
 
@@ -212,7 +216,7 @@ def _spread(facts: RunFacts) -> Check | None:
     if spread < FLAT:
         return Check(
             "bad",
-            "Embeddings collapsed",
+            COLLAPSED,
             f"All images look alike to the model (spread {spread:.2f} of 1). Give it more --epochs, another --preset, or half "
             f"the --learning-rate.",
         )
