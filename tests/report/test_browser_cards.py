@@ -207,3 +207,5 @@ def test_numbers_under_the_pointer_on_a_chart(page: Any, browser: Browser, run: 
     assert tip.split("\n")[0] == "Epoch 40"
     last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert float(tip.split()[-1]) == pytest.approx(last["l1"], abs=1e-4)
+    browser.js("document.querySelector('[data-chart=l2] svg').dispatchEvent(new PointerEvent('pointermove'))")
+    assert text(page, "tip").split()[1] == "13"  # left of its first epoch: an epoch without a value would tell nothing

@@ -216,11 +216,24 @@ def test_the_theme_is_not_asked_for_at_every_dot(page: Any, browser: Browser) ->
 
 def test_of_many_clusters_the_few_that_are_shown_are_named(browser: Browser, many: Run) -> None:
     page = browser.open(many.folder / "report.html")
+    browser.js("document.querySelector(`[data-show='17']`).click()")
     browser.js(WRITTEN)
     page.find_element(By.ID, "zoom-reset").click()
-    browser.js("document.querySelector(`[data-show='17']`).click()")
     names = until(lambda: browser.js("return window.written"))
     assert {name for name, *_ in names} == {"Cluster 17"}
+
+
+@pytest.mark.parametrize(("width", "least", "most"), [(1280, 20, 56), (400, 5, 18)])
+def test_of_many_clusters_as_many_are_named_as_there_is_room_for(
+    browser: Browser, many: Run, width: int, least: int, most: int
+) -> None:
+    page = browser.open(many.folder / "report.html", width=width)
+    browser.js(WRITTEN)
+    page.find_element(By.ID, "zoom-reset").click()
+    names = until(lambda: browser.js("return window.written"))
+    assert least <= len(names) <= most
+    for (_, x, y, wide), (_, other_x, other_y, other_wide) in itertools.combinations(names, 2):
+        assert abs(y - other_y) >= 16 or abs(x - other_x) >= (wide + other_wide) / 2
 
 
 def test_a_picture_is_found_before_it_is_painted(page: Any, browser: Browser) -> None:

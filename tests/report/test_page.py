@@ -104,13 +104,14 @@ def test_headings_are_in_order_and_ids_unique(run: Run) -> None:
 
 def test_the_numbers_are_the_csvs(run: Run) -> None:
     page, rows = parsed(run), run.rows()
-    tiles = dict(zip([text for _, text in page.all("dt")], [text for _, text in page.all("dd")], strict=True))
+    ((_, lead),) = page.all("p", class_="lead")
     assert page.all("h1")[0][1] == "180 images in 6 clusters"
     hits = sum(int(r["cluster"]) == label for r, label in zip(rows, run.labels, strict=True))
-    assert tiles["Accuracy (ACC)"] == f"{hits / 180:.3f}"
-    assert tiles["Mean confidence"] == f"{sum(float(r['confidence']) for r in rows) / 180:.3f}"
-    assert tiles["Mean agreement"] == f"{sum(float(r['agreement']) for r in rows) / 180:.3f}"
-    assert tiles["Unsure"] == str(sum(r["status"] == "unsure" for r in rows))
+    assert lead.endswith(
+        f"{100 * hits / 180:.0f}% of the images are in the cluster matched with their label (ACC {hits / 180:.3f})."
+    )
+    # once: what a sentence says of all images is no tile below it
+    assert not page.all("dl", class_="tiles")
     for attrs, text in page.all("article"):
         members = [r for r in rows if r["cluster"] == attrs["data-cluster"]]
         mean = sum(float(r["agreement"]) for r in members) / len(members)
@@ -132,6 +133,9 @@ def test_the_first_screen_shows_the_clusters_and_leads_to_them(run: Run) -> None
     ((_, words),) = page.all("ul", class_="faces")
     sizes = np.bincount([int(r["cluster"]) for r in run.rows()])
     assert words == " ".join(f"Cluster {c} {size} images" for c, size in enumerate(sizes))
+    assert (
+        "assignments.csv; concurl export --folders sorts them." in page.all("section", id="clusters")[0][1]
+    )  # what next
     links = [attrs["href"] for attrs, _ in page.all("a") if attrs["href"].startswith("#cluster-")]
     assert links[:6] == [f"#cluster-{c}" for c in range(6)]
 
@@ -140,7 +144,7 @@ def test_what_is_wrong_comes_first_and_what_passed_comes_last(tmp_path: Path, pa
     run = make_run(tmp_path / "r", n=60, k=4, warnings=["the views differ little"])
     page = Page(page_of(run, run.images))
     order = [attrs.get("class") for tag, attrs, _ in page.elements if tag in ("ul", "dl") and attrs.get("class")]
-    assert order[:4] == ["checks", "faces", "tiles", "checks"]
+    assert order[:3] == ["checks", "faces", "checks"]
     flagged, passed = (text for _, text in page.all("ul", class_="checks"))
     assert "The views differ little" in flagged
     assert "Good:" not in flagged
@@ -177,7 +181,7 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     links = [attrs["href"] for attrs, _ in page.all("a", class_="name")]
     cards = {"#" + attrs["id"] for attrs, _ in page.all("article")}
     assert links
-    assert set(links) <= cards
+    assert set(links) - {"#scores"} <= cards
     mixed = [text for _, text in page.all("p", class_="mixed")]
     assert mixed == [
         "Mixed up with Cluster 1 (25% of the votes)",
@@ -190,6 +194,7 @@ def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callabl
     labels = np.where(np.arange(40) == 0, -1, run.labels % 3)
     text = " ".join(page_of(run, run.images, labels=labels).split())
     assert "1 image has no label and is left out." in text
+    assert "of the labelled images are in the cluster matched with their label" in text
     assert "No class is left for 1 cluster: ACC counts its images as wrong." in text
 
 
@@ -197,7 +202,7 @@ def test_of_forty_classes_the_page_says_which_it_shows(tmp_path: Path, page_of: 
     run = make_run(tmp_path / "r", n=400, k=4)
     text = " ".join(page_of(run, run.images, labels=np.arange(400) % 40).split())
     assert "No cluster is left for 36 classes: ACC counts their images as wrong." in text
-    assert "matched, the first 30 of 40 classes." in text
+    assert "Clusters (rows) and classes (columns, the first 30 of 40) are matched" in text
 
 
 def test_scores_against_other_labels_are_not_beside_those_that_were_given(
@@ -288,18 +293,19 @@ def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path,
         "Nothing in the folder says how sure",
     ):
         assert sentence in text
-    assert "Mean confidence" not in text
     assert "<bdi>only.jpg</bdi> <span>\u2013</span>" in text  # and no nan
     (run.folder / "assignments.csv").write_text("path,cluster,confidence\nonly.jpg,0,0.5\n")
     assert "images by confidence" in page_of(run)
 
 
-@pytest.mark.parametrize(("minutes", "told"), [(0.5, "30 s"), (89, "89 min"), (90, "1.5 h")])
+@pytest.mark.parametrize(
+    ("minutes", "told"), [(0.5, "30 seconds"), (1, "1 minute"), (89, "89 minutes"), (90, "1.5 hours")]
+)
 def test_the_time_is_told_in_a_unit_that_fits(
     tmp_path: Path, page_of: Callable[..., str], minutes: float, told: str
 ) -> None:
     run = make_run(tmp_path / "r", n=7, k=3, minutes=minutes)
-    assert f"<dt>Time</dt><dd>{told}</dd>" in page_of(run)
+    assert f"The run took {told}." in page_of(run)
 
 
 @pytest.mark.parametrize(("side", "coarse"), [(63, True), (64, False)])
@@ -370,7 +376,11 @@ def test_choices_and_the_recipe_are_told(tmp_path: Path, page_of: Callable[..., 
     changed = [text for attrs, text in page.all("div") if attrs.get("class") == "changed"]
     assert changed == ["n_clusters3 (not the recipe's)", "epochs40 (not the recipe's)"]
     assert "epochs = 40<b>30 images</b> on a CPU" in [text for _, text in page.all("div")]
-    assert any("recipe modern, 2 set or chosen" in text for _, text in page.all("summary"))
+    assert "Configuration recipe modern, with 2 exceptions" in [text for _, text in page.all("summary")]
+    (made.folder / "config.json").write_text(recipe("modern").to_json())
+    page = Page(page_of(made))
+    assert "Configuration recipe modern" in [text for _, text in page.all("summary")]
+    assert "Bold:" not in page.all("section", id="details")[0][1]
 
 
 def test_options_in_advice_stay_in_one_piece_and_nothing_else_is_markup(
@@ -378,10 +388,11 @@ def test_options_in_advice_stay_in_one_piece_and_nothing_else_is_markup(
 ) -> None:
     made = make_run(tmp_path / "r", n=30, k=3)
     summary = json.loads((made.folder / "summary.json").read_text())
-    summary["warnings"] = ["it is odd: <i>try</i> more --cluster-start"]
+    summary["warnings"] = ["it is odd: <i>try</i> more --cluster-start, or --balance 0.7."]
     (made.folder / "summary.json").write_text(json.dumps(summary))
     text = page_of(made)
-    assert '&lt;i&gt;try&lt;/i&gt; more <span class="option">--cluster-start</span>' in text
+    assert '&lt;i&gt;try&lt;/i&gt; more <span class="option">--cluster-start</span>, ' in text
+    assert 'or <span class="option">--balance 0.7</span>.' in text
     assert "<i>try" not in text
 
 

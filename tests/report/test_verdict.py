@@ -54,7 +54,7 @@ def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
     if not clustered:
         facts = changed_epochs(facts, l2=None, l3=None)
     text = next(check.text for check in judge(facts).checks if check.title == "No empty or dominant cluster")
-    assert ("Equal sizes were asked for" in text) is said
+    assert ("The run makes equal sizes" in text) is said
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,12 @@ def test_advice_can_be_typed_as_it_stands(healthy: RunFacts) -> None:
     """Options as the command line has them: nobody types learning_rate."""
     equal = dataclasses.replace(healthy, embeddings=np.ones((180, 16)) / 4)
     stuck, diverged = changed_epochs(healthy, l2=0.99 * math.log(6)), changed_epochs(healthy, l1=math.nan)
+    against = dataclasses.replace(healthy, agreement=np.full(180, 0.4))
+    divided, loose = changed_epochs(healthy, diversity_mean=0.3), changed_epochs(healthy, l2=0.75 * math.log(6))
+    never = changed_epochs(healthy, l2=None, l3=None)
     fields = {field.name for field in dataclasses.fields(Config)}
-    for facts in (equal, stuck, diverged):
-        (text,) = [check.text for check in judge(facts).checks if check.state == "bad"]
+    for facts in (equal, stuck, diverged, against, divided, loose, never):
+        (text,) = [check.text for check in judge(facts).checks if check.state != "good"]
         named = re.findall(r"--([a-z-]+)", text)
         assert named
         assert {name.replace("-", "_") for name in named} <= fields
@@ -231,6 +234,36 @@ def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> No
     )
 
 
+def warned(facts: RunFacts, epochs: int, **row: float) -> RunFacts:
+    """The run with all that its health watch tells of so many epochs like this one."""
+    health = Health(Config(n_clusters=6, epochs=epochs, cluster_lr=0.1))
+    for epoch in range(epochs):
+        health.look({"epoch": epoch, **row})
+    assert len(health.warnings) == 1
+    return dataclasses.replace(facts, summary={"warnings": health.warnings})
+
+
+def test_a_symptom_that_check_and_health_watch_have_seen_is_told_once(healthy: RunFacts) -> None:
+    divided = changed_epochs(healthy, diversity_mean=0.03)
+    assert titles(divided, "watch") == ["The ensemble is divided"]
+    assert judge(warned(divided, 1, diversity_mean=0.03)) == judge(divided)
+    equal = dataclasses.replace(healthy, embeddings=np.ones((180, 16)) / 4)
+    assert titles(equal, "bad") == ["Embeddings collapsed"]
+    assert judge(warned(equal, 1, feature_std=0.01)) == judge(equal)
+    assert titles(warned(healthy, 1, feature_std=0.01), "watch") == [
+        "The features hardly differ between images (spread 0.010, 1 is even)"
+    ]
+
+
+def test_no_check_praises_what_the_health_watch_warns_of(healthy: RunFacts) -> None:
+    assert {"Clusters were learned", "The members agree with each other"} <= set(titles(healthy, "good"))
+    idle = warned(healthy, 6, l2=0.5)
+    assert titles(idle, "watch") == ["Learning clusters has gained nothing"]
+    assert "Clusters were learned" not in titles(idle, "good")
+    unison = warned(healthy, 5, diversity_mean=1.0)
+    assert "The members agree with each other" not in titles(unison, "good")
+
+
 def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:
     """As every recipe's runs end: clustering comes late, its losses are added, and the learning rate goes to zero."""
     late = [{"epoch": e, "l1": 0.5, "loss": 0.5} for e in range(170)]
@@ -243,9 +276,9 @@ def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:
 
 
 def test_many_skipped_files_are_for_a_look(healthy: RunFacts) -> None:
-    facts = dataclasses.replace(healthy, skipped=(("a", "truncated", ""),) * 20)
+    facts = dataclasses.replace(healthy, skipped=(("a", "duplicate", ""), *(("b", "truncated", ""),) * 19))
     (check,) = [check for check in judge(facts).checks if check.state == "watch"]
-    assert check.text.startswith("20 files (10%)")
+    assert check.text == "20 files (10%) left out: 19 truncated, 1 duplicate. Details lists each."
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,10 @@ FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, i
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
 NOT_STARTED = "Clustering did not start"
+LEARNED = "Clusters were learned"
+COLLAPSED = "Embeddings collapsed"
+DIVIDED = "The ensemble is divided"
+UNITED = "The members agree with each other"
 DIVERGED = "Training diverged. Run again with half the --learning-rate."
 
 
@@ -86,7 +90,7 @@ def clusters_learned(facts: RunFacts) -> Check | None:
         return Check(
             "bad",
             "Clustering never began",
-            "No clustering loss was logged: the clusters are those of a head that has not learned. Train longer.",
+            "No clustering loss was logged: the clusters are those of a head that has not learned. Try more --epochs.",
         )
     if not ends:
         return Check(
@@ -109,9 +113,9 @@ def clusters_learned(facts: RunFacts) -> Check | None:
             "watch",
             "The clusters are loose",
             f"The larger cluster loss is {numbers}. Two altered views of one image often fall into different clusters. Such "
-            f"groups tend to follow colour and light rather than content. Try more images or more epochs.",
+            f"groups tend to follow colour and light rather than content. Try more images or more --epochs.",
         )
-    return Check("good", "Clusters were learned", f"The larger cluster loss is {numbers}. Lower is better.")
+    return Check("good", LEARNED, f"The larger cluster loss is {numbers}. Lower is better.")
 
 
 def _diverged(facts: RunFacts) -> Check | None:
@@ -130,8 +134,8 @@ def _agreement(facts: RunFacts) -> Check | None:
     return Check(
         "bad",
         "The ensemble is against these clusters",
-        f"On average only {percent(agreement)} of its members vote for the cluster that an image was put into. Train longer, or "
-        f"ask for another number of clusters.",
+        f"On average only {percent(agreement)} of its members vote for the cluster that an image was put into. Try more "
+        f"--epochs, or another number of clusters.",
     )
 
 
@@ -176,7 +180,7 @@ def _balance(facts: RunFacts) -> Check:
         )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
     if facts.config.get("balance", 0) == 1 and _clustered(facts).any():  # or one might take it for a finding
-        ratio += " Equal sizes were asked for: if your kinds are of unequal frequency, try --balance 0.7."
+        ratio += " The run makes equal sizes: if some kinds are much more common than others, try --balance 0.7."
     return Check("good", "No empty or dominant cluster", ratio)
 
 
@@ -187,14 +191,15 @@ def _members(facts: RunFacts) -> Check | None:
     if nmi < APART:
         return Check(
             "watch",
-            "The ensemble is divided",
-            f"Two members of the ensemble make clusters that match by only {nmi:.2f} (NMI; 1: the same clusters). Train longer.",
+            DIVIDED,
+            f"Two members of the ensemble make clusters that match by only {nmi:.2f} (NMI; 1: the same clusters). Try more "
+            "--epochs, or a larger --projection-dim.",
         )
     if _enough(facts) or _agreement(facts) or _doubtful(facts):
         return None  # agreement on few images may be chance, and agreement on other labels deserves no praise
     return Check(
         "good",
-        "The members agree with each other",
+        UNITED,
         f"Two members of the ensemble make clusters that match by {nmi:.2f} (NMI; 1: the same clusters).",
     )
 
@@ -211,7 +216,7 @@ def _spread(facts: RunFacts) -> Check | None:
     if spread < FLAT:
         return Check(
             "bad",
-            "Embeddings collapsed",
+            COLLAPSED,
             f"All images look alike to the model (spread {spread:.2f} of 1). Give it more --epochs, another --preset, or half "
             f"the --learning-rate.",
         )
@@ -242,7 +247,7 @@ def _progress(facts: RunFacts) -> Check | None:
             "watch",
             "The loss was still falling",
             f"At the end it fell as fast as before: {percent((before - last) / (first - last))} of the fall since "
-            f"clustering began came in the last tenth. More epochs may help.",
+            f"clustering began came in the last tenth. More --epochs may help.",
         )
     return Check("good", "The loss has settled", "It hardly changed at the end of training.")
 
@@ -256,7 +261,7 @@ def _files(facts: RunFacts) -> Check | None:
     if not facts.skipped:
         return None
     share = len(facts.skipped) / (len(facts.skipped) + len(facts.paths))
-    text = f"{counted(len(facts.skipped), 'file')} ({percent(share)}) left out; the reasons are listed below."
+    text = f"{counted(len(facts.skipped), 'file')} ({percent(share)}) left out: {facts.reasons}. Details lists each."
     if share > SKIPPED:
         return Check("watch", "Many files were skipped", text)
     return Check("good", "Most files were used", text)

@@ -9,11 +9,11 @@ function largest(lines, most = 8) {
 for (const figure of document.querySelectorAll("[data-chart]")) {
   const chart = data.charts[figure.dataset.chart];
   const svg = figure.querySelector("svg"), guide = svg.querySelector(".guide"), tip = $("tip");
+  const logged = [...chart.at.keys()].filter((i) => chart.lines.some((line) => line.y[i] !== null)); // the cluster losses begin late
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
-    let near = 0;
-    chart.at.forEach((at, i) => { if (Math.abs(at - x) < Math.abs(chart.at[near] - x)) near = i; });
+    const near = logged.reduce((a, b) => (Math.abs(chart.at[b] - x) < Math.abs(chart.at[a] - x) ? b : a), logged[0] ?? 0);
     guide.setAttribute("x1", chart.at[near]);
     guide.setAttribute("x2", chart.at[near]);
     figure.classList.add("pointed");

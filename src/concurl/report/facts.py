@@ -60,6 +60,11 @@ class RunFacts:
     def sizes(self) -> NDArray[np.int64]:
         return np.bincount(self.cluster, minlength=self.n_clusters)
 
+    @property
+    def reasons(self) -> str:
+        """Why files were left out, in words, the most frequent first."""
+        return ", ".join(f"{n:,} {why}" for why, n in Counter(why for _, why, _ in self.skipped).most_common())
+
     @classmethod
     def read(cls, folder: Path) -> RunFacts:
         """The facts in a run's folder. Only assignments.csv must be there."""

@@ -118,7 +118,9 @@ if ($("canvas")) {
   function paintNames(ink, dark) {
     // colour is never the only key: each cluster's name stands on it
     const places = thickest().filter(([, { x, y }]) => Math.abs(x - view.x) * side() < width / 2 + 100 && Math.abs(y - view.y) * side() < height / 2 + 100);
-    if (places.length > 40) return;
+    // where clusters are many, the largest have names, close by, and the others wait until the reader zooms in: more would hide the dots
+    const crowded = places.length > 40, steps = crowded ? around.filter((step) => Math.hypot(...step) <= 16) : around;
+    if (crowded) places.splice(Math.floor(width * height / 9000));
     ink.font = "600 12.5px system-ui, sans-serif";
     ink.textAlign = "center";
     ink.lineWidth = 4;
@@ -139,8 +141,9 @@ if ($("canvas")) {
       const meets = (x, y) => written.some((other) => Math.abs(other.left - x) < other.half + half && Math.abs(other.top - y) < 16);
       const covered = (x, y) => x + half > corner.offsetLeft && y + 4 > corner.offsetTop && y - 12 < corner.offsetTop + corner.offsetHeight;
       const free = (x, y) => !covered(x, y) && (inside(x, y) || !inside(start, up)) && !meets(x, y) && !hides(x, y);
-      // where all places are taken, a name on another is better than none
-      const [dx, dy] = around.find(([dx, dy]) => free(start + dx, up + dy)) ?? [0, 0];
+      const place = steps.find(([dx, dy]) => free(start + dx, up + dy));
+      if (!place && crowded) continue;
+      const [dx, dy] = place ?? [0, 0]; // where all places are taken, a name on another is better than none
       const left = start + dx, top = up + dy;
       written.push({ left, top, half });
       ink.fillStyle = dark ? "#eceef1" : "#17181a";
@@ -171,7 +174,8 @@ if ($("canvas")) {
       sum.y += data.y[i] / 10000;
       middles.set(data.cluster[i], sum);
     }
-    return [...middles].map(([cluster, sum]) => [cluster, { x: sum.x / sum.count, y: sum.y / sum.count }]);
+    const found = [...middles].sort((a, b) => b[1].count - a[1].count);
+    return found.map(([cluster, sum]) => [cluster, { x: sum.x / sum.count, y: sum.y / sum.count }]);
   }
 
   // ---- the selected image

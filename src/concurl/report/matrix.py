@@ -63,9 +63,10 @@ def votes(facts: RunFacts) -> NDArray[np.float64] | None:
 
 
 def disagreement(facts: RunFacts, shares: NDArray[np.float64]) -> Matrix:
-    """The votes as a table of those clusters that are mixed up most."""
-    mixed = (shares + shares.T).sum(axis=1) - 2 * np.diag(shares)
-    kept = np.sort(np.argsort(-mixed, kind="stable")[:MAX_SIDE])
+    """The votes as a table of those clusters that are mixed up most: with one other, as `mixed_up` measures it."""
+    both = shares + shares.T
+    np.fill_diagonal(both, 0)
+    kept = np.sort(np.argsort(-both.max(axis=1), kind="stable")[:MAX_SIDE])
     names = tuple(facts.names[i] for i in kept)
     rest = len(shares) - len(kept)
     return Matrix(names, names, shares[np.ix_(kept, kept)], tuple(kept.tolist()), None, rest, rest)

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,8 @@ def _render(
         facts=facts,
         colours=css_colours,
         verdict=judged,
-        tiles=_tiles(facts, found),
+        accuracy=found.scores["acc"] if found is not None else _acc(facts),
+        duration=_duration(facts.summary.get("minutes")),
         members=_members(facts),
         faces=gallery.faces(cards) if pictures else [],
         sureness=_sureness(facts),
@@ -159,7 +159,6 @@ def _render(
         mixed=matrix.mixed_with(shares) if shares is not None else [[]] * facts.n_clusters,
         scores=_scores(facts),
         matched=found,
-        reasons=Counter(status for _, status, _ in facts.skipped).most_common(),
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
         recipe=_recipe(facts),
@@ -189,7 +188,7 @@ def _template() -> Template:
         "three": _three,
         "shown": shown,
         "advice": _advice,
-        "first_of": lambda kept, rest, what: f", the first {len(kept)} of {len(kept) + rest:,} {what}" if rest else "",
+        "first_of": lambda kept, rest: f", the first {len(kept)} of {len(kept) + rest:,}" if rest else "",
     }
     return environment.get_template("page.html.j2")
 
@@ -237,20 +236,6 @@ def _data(
         "sheet": {"side": sprites.side, "across": sprites.across, "count": len(sprites.uris)},
         "charts": {chart.key: chart.data for chart in charts},
     }
-
-
-def _tiles(facts: RunFacts, matched: matrix.Matched | None) -> list[tuple[str, str]]:
-    tiles = []
-    acc = matched.scores["acc"] if matched is not None else _acc(facts)
-    if acc is not None:  # who has labels looks for this first
-        tiles.append(("Accuracy (ACC)", _three(acc)))
-    means = {"Mean confidence": facts.confidence, "Mean agreement": facts.agreement}
-    known = [(title, f"{np.nanmean(v):.3f}") for title, v in means.items() if np.isfinite(v).any()]
-    tiles += [*known, ("Unsure", f"{int(facts.unsure.sum()):,}")] if known else []
-    minutes = facts.summary.get("minutes")
-    if isinstance(minutes, int | float):
-        tiles.append(("Time", _duration(minutes)))
-    return tiles
 
 
 def _acc(facts: RunFacts) -> float | None:
@@ -304,18 +289,20 @@ def _plain(value: object) -> str:
 
 
 def _advice(text: str) -> Markup:
-    """Keeps options in one piece: a browser would break the line after their two hyphens."""
-    return Markup(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', str(escape(text))))
+    """Keeps options and their numbers in one piece: a browser would break the line after their two hyphens."""
+    return Markup(re.sub(r"--[a-z][a-z-]*(?: [\d.]*\d)?", r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 def _three(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) and math.isfinite(value) else "\u2013"
 
 
-def _duration(minutes: float) -> str:
+def _duration(minutes: object) -> str:
+    if not isinstance(minutes, int | float):
+        return ""
     if minutes < 1:
-        return f"{60 * minutes:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+        return counted(round(60 * minutes), "second")
+    return counted(round(minutes), "minute") if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
 def _source(*names: str) -> str:

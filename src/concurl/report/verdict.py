@@ -9,12 +9,27 @@ from pathlib import Path
 
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.report.checks import NOT_STARTED, Check, State, checks_of, clusters_learned, percent
+from concurl.report.checks import (
+    COLLAPSED,
+    DIVIDED,
+    LEARNED,
+    NOT_STARTED,
+    UNITED,
+    Check,
+    State,
+    checks_of,
+    clusters_learned,
+    percent,
+)
 from concurl.report.facts import RunFacts, mean_known, shown
-from concurl.training.health import GUESSING
+from concurl.training.health import ALIKE, DISCORD, GUESSING, IDLE, UNISON
 
 # The least mean agreement of the ensemble (or mean confidence, where there is no agreement) for each word.
 SURE = ((0.9, "very sure"), (0.75, "mostly sure"), (0.5, "often unsure"), (0.0, "unsure"))
+
+# A check's title, and how a warning begins that says the same and is then left out; or the contrary, which leaves out the check.
+SAME = {NOT_STARTED: GUESSING, COLLAPSED: ALIKE, DIVIDED: DISCORD}
+CONTRARY = {LEARNED: IDLE, UNITED: UNISON}
 
 
 @dataclass(frozen=True)
@@ -37,9 +52,10 @@ def judge(facts: RunFacts) -> Verdict:
     """The verdict on a run."""
     warnings = facts.summary.get("warnings")
     told = [shown(text) for text in warnings] if isinstance(warnings, list) else []
-    found = checks_of(facts)
-    stuck = any(check.title == NOT_STARTED for check in found)
-    found += [_warning(text) for text in told if not (stuck and text.startswith(GUESSING))]
+    denied = [title for title, begins in CONTRARY.items() if any(text.startswith(begins) for text in told)]
+    found = [check for check in checks_of(facts) if check.title not in denied]
+    said = tuple(SAME[check.title] for check in found if check.title in SAME)
+    found += [_warning(text) for text in told if not text.startswith(said)]
     checks = tuple(sorted(found, key=lambda check: ("bad", "watch", "good").index(check.state)))
     states = {check.state for check in checks}
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"

@@ -16,7 +16,12 @@ ROOM = 3.0  # directions in which features vary: in a plane, many clusters canno
 TIGHT = 0.2  # of ln K: clusters with a loss below this were found at once and had little left to gain
 # Of ln K: above this, two views of an image often differ. Runs with an ACC of 0.8 and more end at 0.03 to 0.4.
 LOOSE = 0.6
-GUESSING = "the clustering loss stands at ln K"  # how this warning begins: the page says the same in a check of its own
+# How these warnings begin: the page has checks of its own that say the same, or the contrary.
+GUESSING = "the clustering loss stands at ln K"
+ALIKE = "the features hardly differ between images"
+DISCORD = "the members of the ensemble do not come to agree"
+UNISON = "the members of the ensemble have agreed from the start"
+IDLE = "learning clusters has gained nothing"
 
 
 def cramped(dimensions: float, n_clusters: int) -> bool:
@@ -87,7 +92,7 @@ class Health:
             "no gain",
             1,
             loss > GAINED * first and TIGHT * ln_k < loss < LOOSE * ln_k,
-            f"learning clusters has gained nothing: their loss ends at {loss:.3f}, and was {first:.3f} in its first epoch. "
+            f"{IDLE}: their loss ends at {loss:.3f}, and was {first:.3f} in its first epoch. "
             "If the clusters look good on the page, all is well. If not, usually the learning rate is too high for "
             "features trained so long, and undoes them: try a smaller --cluster-lr (concurl fit --from this run)",
         )
@@ -112,7 +117,7 @@ class Health:
             "collapse",
             patience,
             collapsed,
-            f"the features hardly differ between images (spread {std:.3f}, 1 is even). Usually the learning rate is "
+            f"{ALIKE} (spread {std:.3f}, 1 is even). Usually the learning rate is "
             "too high, the augmentation hides the content, or the run is too short: try half the --learning-rate, "
             "another --preset, or more --epochs",
         )
@@ -136,7 +141,7 @@ class Health:
             "discord",
             patience,
             nmi < 0.05,
-            f"the members of the ensemble do not come to agree (NMI {nmi:.3f}, 1 is agreement). Usually the clusters "
+            f"{DISCORD} (NMI {nmi:.3f}, 1 is agreement). Usually the clusters "
             "have nothing to hold on to yet, or the projections keep too little: try a larger --projection-dim, a "
             "later --cluster-start or more --epochs",
         )
@@ -144,7 +149,7 @@ class Health:
             "unison",
             PATIENCE,  # also in the last epoch, where full agreement is what training aims at
             self.config.gamma > 0 and not self._members_differed,
-            f"the members of the ensemble have agreed from the start (NMI {nmi:.3f}): the consensus loss teaches "
+            f"{UNISON} (NMI {nmi:.3f}): the consensus loss teaches "
             "nothing. Usually the images are near copies, or the transformations are too alike: try a smaller "
             "--projection-dim, or look at the images with concurl audit",
         )
