@@ -162,7 +162,8 @@ UNEQUAL = """\
 
 Digits with a long tail (`python benchmarks/unequal.py --folder DIR`): ACC by codes for `--balance` from 1 (equal shares, as in
 the paper) to 0 (no balancing); mean and deviation over seeds, which also decide which digits are rare. For each set there is one
-training with the `digits` recipe; the other values of `--balance` continue from it (`fit --from`).
+training with the `digits` recipe (with plain k-means for the prototypes' start); the other values of `--balance` continue from it
+(`fit --from`).
 """
 TSNE = """\
 ![t-SNE of the embeddings](figures/tsne-{name}.svg)
