@@ -77,6 +77,10 @@ def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
     assert titles(facts, "watch") == ["The clusters are loose"]
     assert not titles(facts, "bad")
     assert judge(facts).sentences[0].startswith("On average")  # members that agree on loose clusters are not praised
+    text = judge(facts).checks[0].text  # 40 epochs took 3.2 minutes
+    assert text.endswith("Try more --epochs (400 would take about 32 minutes here), or more images.")
+    silent = dataclasses.replace(facts, summary={**facts.summary, "minutes": None})
+    assert judge(silent).checks[0].text.endswith("Try more --epochs, or more images.")
     noise = (*healthy.epochs[:-1], {**healthy.epochs[-1], "l2": math.log(6)})
     assert not titles(dataclasses.replace(healthy, epochs=noise), "bad")  # one epoch alone says little
 
@@ -86,7 +90,7 @@ def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     assert titles(facts, "bad") == ["Clustering did not start"]
     health = Health(Config(n_clusters=6, epochs=1))
     health.look({"epoch": 0, "l2": 1.8})
-    both = dataclasses.replace(facts, summary={"warnings": health.warnings})
+    both = dataclasses.replace(facts, summary={**facts.summary, "warnings": health.warnings})
     assert health.warnings
     assert judge(both) == judge(facts)  # said once
     assert "do not rely on these clusters" in judge(facts).health

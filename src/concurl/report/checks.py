@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.config import FEW, FEWEST
-from concurl.counted import counted
+from concurl.counted import counted, duration
 from concurl.report.facts import RunFacts, mean_known
 from concurl.training.health import LOOSE, cramped
 
@@ -106,16 +106,22 @@ def clusters_learned(facts: RunFacts) -> Check | None:
             "bad",
             NOT_STARTED,
             f"The cluster losses stayed near guessing: {numbers}. Usually the codes are too soft or the features not ready: "
-            f"try more --epochs, a smaller --epsilon (0.03) or a later --cluster-start.",
+            f"try more --epochs{_longer(facts)}, a smaller --epsilon (0.03) or a later --cluster-start.",
         )
     if worst > LOOSE * level:
         return Check(
             "watch",
             "The clusters are loose",
             f"The larger cluster loss is {numbers}. Two altered views of one image often fall into different clusters. Such "
-            f"groups tend to follow colour and light rather than content. Try more images or more --epochs.",
+            f"groups tend to follow colour and light rather than content. Try more --epochs{_longer(facts)}, or more images.",
         )
     return Check("good", LEARNED, f"The larger cluster loss is {numbers}. Lower is better.")
+
+
+def _longer(facts: RunFacts) -> str:
+    """What ten times the epochs would take, by this run's own clock; empty where it has none."""
+    epochs = 10 * len(facts.epochs)
+    return "" if math.isnan(facts.minutes) else f" ({epochs:,} would take about {duration(10 * facts.minutes)} here)"
 
 
 def _diverged(facts: RunFacts) -> Check | None:

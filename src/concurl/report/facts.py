@@ -61,6 +61,11 @@ class RunFacts:
         return np.bincount(self.cluster, minlength=self.n_clusters)
 
     @property
+    def minutes(self) -> float:
+        """How long the run took; NaN where it does not say."""
+        return _number(self.summary.get("minutes"))
+
+    @property
     def reasons(self) -> str:
         """Why files were left out, in words, the most frequent first."""
         return ", ".join(f"{n:,} {why}" for why, n in Counter(why for _, why, _ in self.skipped).most_common())

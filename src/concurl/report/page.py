@@ -22,7 +22,7 @@ from concurl import __version__
 from concurl.aside import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
-from concurl.counted import counted
+from concurl.counted import counted, duration
 from concurl.errors import UserError
 from concurl.progress import Stages
 from concurl.recipes import RECIPES, recipe
@@ -139,7 +139,7 @@ def _render(
         colours=css_colours,
         verdict=judged,
         accuracy=found.scores["acc"] if found is not None else _acc(facts),
-        duration=_duration(facts.summary.get("minutes")),
+        duration="" if math.isnan(facts.minutes) else duration(facts.minutes),
         members=_members(facts),
         faces=gallery.faces(cards) if pictures else [],
         sureness=_sureness(facts),
@@ -295,14 +295,6 @@ def _advice(text: str) -> Markup:
 
 def _three(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) and math.isfinite(value) else "\u2013"
-
-
-def _duration(minutes: object) -> str:
-    if not isinstance(minutes, int | float):
-        return ""
-    if minutes < 1:
-        return counted(round(60 * minutes), "second")
-    return counted(round(minutes), "minute") if minutes < 90 else f"{minutes / 60:.1f} hours"
 
 
 def _source(*names: str) -> str:
