@@ -37,9 +37,9 @@ that the recipe was made on, and no estimate for another: see the [section on ot
 sets](#sets-that-played-no-part-in-choosing-the-recipe).
 
 **modern-1000** is the recipe as it stands: one command. ACC of seeds 0 and 1: {modern}. Its
-first 850 epochs are BYOL alone and take 17.6 minutes. At that point k-means on 50,000 of the images reaches 0.870 / 0.800 / 0.746 (ACC of seed 1: 0.865), and
-balanced k-means, which gives the prototypes their start, an ACC of 0.904 (seed 1: 0.911). Seed 0 was run before, seed 1 after
-the queue began in random order and the ensemble's products were computed in bfloat16.
+first 850 epochs are BYOL alone and take 17.6 minutes. At that point k-means on 50,000 of the images reaches 0.870 / 0.800 / 0.746
+(ACC of seed 1: 0.865), and balanced k-means, which gives the prototypes their start, an ACC of 0.904 (seed 1: 0.911). Seed 0 was
+run before, seed 1 after the queue began in random order and the ensemble's products were computed in bfloat16.
 
 Three more runs start from the features of seed 0. One of them, **modern-1000-soft**, leaves out the consensus loss and gives
 its weight to soft clustering (beta 1 instead of beta = gamma = 0.5). It ends 1.8 points lower: one seed, from a copy of the
