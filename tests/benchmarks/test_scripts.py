@@ -129,6 +129,14 @@ def test_a_row_is_run_again_by_its_own_command(
     assert "no table of runs speeds; there are: t" in capsys.readouterr().err
 
 
+def test_a_row_names_the_commit_of_its_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    ours = subprocess.run(words, cwd=BENCHMARKS, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.chdir(tmp_path)
+    record.keep(tmp_path, "t", {"name": "elsewhere"}, b"")
+    assert record.known(tmp_path, "t")["elsewhere"]["commit"] == ours
+
+
 def test_a_row_that_cannot_be_run_again_ends_with_its_own_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
