@@ -28,6 +28,11 @@ TITLES = {
 }
 NOTES = {
     "cifar10": """\
+The others' figures are as they report them: the paper's and those *by the paper* in its table 3, ProPos and BYOL by its recipe in
+table 2 of [arXiv 2111.11821](https://arxiv.org/abs/2111.11821), SCAN in the README of its code
+([arXiv 2005.12320](https://arxiv.org/abs/2005.12320)), the follow-up in the README of its own
+([arXiv 2105.01289](https://arxiv.org/abs/2105.01289)).
+
 Runs of earlier forms of the recipe have a table of their own below; the trials that led from one form to the next are in
 log.md.
 
@@ -206,7 +211,7 @@ RANKING = """\
 How well do the signs that a run sees without labels, at its end, rank runs by ACC (`python benchmarks/ranking.py`)? Spearman's
 correlation over all recorded runs with all three losses; each sign is taken so that more should be better. The digits' runs
 differ in epochs, views and seeds, those of CIFAR-10 in epochs, views, recipe and start of the clusters, those of STL-10 only in
-the ensemble.
+the ensemble. Some runs of CIFAR-10 share their features, so they are not independent, as the p values assume.
 """
 RANKED = """
 Among runs on one set, with one K and one preset, take the one with the lowest losses. On digits and on photographs this tells
