@@ -27,6 +27,7 @@ from concurl.recipes import recipe
 from concurl.runs import run
 from concurl.runs.parts import Part
 from concurl.training.device import Arithmetic
+from plainly import plainly
 from record import keep, known, scores_of
 
 LOSSES = {"byol": (1, 0, 0), "soft": (0, 1, 0), "byol-soft": (1, 1, 0), "concurl": (1, 1, 1)}
@@ -66,7 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--date", required=True, help="YYYY-MM-DD")
     given = parser.parse_args()
-    shared = {key: _value(value) for key, value in (item.split("=", 1) for item in given.set)}
+    shared = {key: _value(value) for key, _, value in (item.partition("=") for item in given.set)}
     start = recipe(given.recipe).replace(**{"monitor_every": 10, **shared})
     images = open_source(given.folder, image_size=start.image_size, largest=run.largest_size(start)).images
     classes = [name.split("/")[0] for name in images.names]
@@ -104,4 +105,4 @@ def _value(text: str) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

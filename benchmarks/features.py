@@ -9,7 +9,6 @@ the labelled images, vote on the other half. k-means: its ACC. Labels only score
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from concurl.objective.kmeans import spherical_kmeans
 from concurl.runs.run import model_of
 from concurl.runs.runfolder import config_of, run_facts
 from concurl.training.monitor import effective_dimensions
+from plainly import plainly
 
 
 def knn_accuracy(x: NDArray[np.float32], labels: NDArray[np.int64], neighbours: int = 10) -> float:
@@ -60,7 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"features.py: {error}")
+    plainly(main)

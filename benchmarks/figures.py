@@ -20,9 +20,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from concurl.clustering.metrics import match_clusters
+from concurl.errors import no_such
 from concurl.report import palette
 from concurl.report.layout import Layout, lay_out
 from peers import PEERS
+from plainly import plainly
 from plot import WIDTH, Plot, document, legend, lines, text
 from record import RESULTS, known
 from sample import Sample
@@ -227,6 +229,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.svg", default=FIGURES / "tsne.svg")
     given = parser.parse_args()
     if given.tsne is not None:
+        if not given.tsne.exists():
+            raise no_such(given.tsne)
         folder = given.tsne.is_dir()
         sample = Sample.of(given.tsne, labels=given.labels) if folder else Sample.read(given.tsne)
         given.output.write_text(tsne(sample))
@@ -238,4 +242,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

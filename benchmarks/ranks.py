@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from concurl.training.runlog import read_metrics
+from plainly import plainly
 
 DEFAULTS = ["--recipe", "digits", "--epochs", "4", "--compile", "off", "--no-report", "--quiet"]
 Curve = list[dict[str, Any]]  # metrics.jsonl
@@ -64,4 +65,4 @@ def show(curves: dict[str, Curve]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from plainly import plainly
 from sample import Sample
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -95,7 +96,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    """Of this clone, wherever the script is called."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True).stdout.strip()
 
 
 def main() -> None:
@@ -117,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from concurl.errors import UserError
+from plainly import plainly
 from record import RESULTS, known, scores_by_folder
 
 METRICS = ("acc", "nmi", "ari")
@@ -32,6 +34,10 @@ def output_of(command: str) -> str:
 def run_again(command: str, folder: Path) -> Path:
     """The finished run of the command, below `folder`."""
     run = folder / output_of(command)
+    if (run / "environment.json").exists():
+        holds = json.loads((run / "environment.json").read_text())["command"]
+        if shlex.split(holds) != shlex.split(command):  # tables have some names of folders in common
+            raise UserError(f"{run} holds the run of another command, {holds}; choose another --folder")
     if (run / "summary.json").exists():
         return run
     words = shlex.split(command)[1:]
@@ -90,4 +96,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    plainly(main)

@@ -21,6 +21,7 @@ from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.report import RunFacts
 from concurl.runs.runfolder import config_of, run_facts
+from plainly import plainly
 
 POINTS = 2_000  # more would hide each other on paper
 AXES = 50  # what report/layout.py gives to t-SNE: no more needs to travel
@@ -88,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

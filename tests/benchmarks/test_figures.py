@@ -120,7 +120,7 @@ def test_the_four_losses_are_those_of_the_table() -> None:
         ["0.500", "7.0 |"],
         ["0.600", "7.0 |"],
         ["0.810", "7.0 |"],
-        ["0.700, 0.900: mean 0.800, deviation 0.141", "8.0 |"],
+        ["0.700, 0.900 (mean 0.800, deviation 0.141)", "8.0 |"],
     ]
 
 

@@ -18,6 +18,8 @@ import record
 import reproduce
 from concurl.config import Config
 from concurl.data.imageset import ImageSet
+from concurl.errors import UserError
+from plainly import plainly
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 CHILD = "startup"  # started by throughput.py alone, which gives it a configuration
@@ -34,6 +36,39 @@ def test_help_is_all_that_help_does(
         runpy.run_path(str(script), run_name="__main__")
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: {script.name}")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "features.py nowhere",
+        "sample.py nowhere -o x.npz",
+        "figures.py --tsne nowhere -o x.svg",
+        "ablations.py nowhere --table t --date d",
+        "ablations.py nowhere --table t --date d --set epochs",
+    ],
+)
+def test_wrong_use_gets_an_answer_of_one_line(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, *options = call.split()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script, *options])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.startswith(f"{script}: ")
+    assert said.count("\n") == 1
+
+
+def test_a_script_ends_with_the_code_of_the_concurl_that_it_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise subprocess.CalledProcessError(2, "concurl")
+
+    with pytest.raises(SystemExit) as end:
+        plainly(fails)
+    assert end.value.code == 2
 
 
 def test_an_ablation_trains_on_the_pictures_that_its_command_would_read(
@@ -70,6 +105,12 @@ def test_a_row_is_run_again_by_its_own_command(
     said = capsys.readouterr().out
     acc = json.loads((tmp_path / "again/runs/a run/summary.json").read_text())["scores"]["codes"]["acc"]
     assert f"{acc - 0.99:+.3f}" in said
+    # Another table may have another run in a folder of that name: it must not be taken for this row's.
+    record.keep(tmp_path, "o", row | {"command": command.replace("-k 10", "-k 9")}, b"")
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", "o", *given[2:]])
+    with pytest.raises(UserError, match="holds the run of another command, concurl fit digits"):
+        reproduce.main()
+    (tmp_path / "o.csv").unlink()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was finished before"))
     monkeypatch.setattr(sys, "argv", [*given, "--within", "1"])
     assert reproduce.main() == 0
@@ -86,6 +127,14 @@ def test_a_row_is_run_again_by_its_own_command(
     with pytest.raises(SystemExit):
         reproduce.main()
     assert "no table of runs speeds; there are: t" in capsys.readouterr().err
+
+
+def test_a_row_names_the_commit_of_its_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["git", "rev-parse", "--short", "HEAD"]
+    ours = subprocess.run(words, cwd=BENCHMARKS, capture_output=True, text=True, check=False).stdout.strip()
+    monkeypatch.chdir(tmp_path)
+    record.keep(tmp_path, "t", {"name": "elsewhere"}, b"")
+    assert record.known(tmp_path, "t")["elsewhere"]["commit"] == ours
 
 
 def test_a_row_that_cannot_be_run_again_ends_with_its_own_code(

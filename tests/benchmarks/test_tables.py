@@ -34,6 +34,7 @@ def means(table: str, run: str) -> list[float]:
     [
         ("cifar10", "modern-1000"),
         ("cifar10", "modern-1000-soft"),
+        ("cifar10", "paper-cifar10-385"),
         ("imagenette", "imagenette-modern"),
         ("imagenette", "imagenette-byol"),
     ],
@@ -42,7 +43,7 @@ def test_readme_has_the_scores_of_the_tables(table: str, run: str) -> None:
     assert " / ".join(f"{score:.3f}" for score in means(table, run)) in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("run", ["concurl-300", "byol-300", "paper-cifar10-385"])
+@pytest.mark.parametrize("run", ["concurl-300", "byol-300"])
 def test_readme_tells_what_went_less_well(run: str) -> None:
     assert f"{means('cifar10', run)[0]:.3f}" in (ROOT / "README.md").read_text()
 

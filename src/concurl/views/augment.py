@@ -60,7 +60,9 @@ def warp(x: Tensor, theta: Tensor, size: int, padding: str) -> Tensor:
     return x.transpose(1, 2)
 
 
-# ---- colour: torchvision's ColorJitter, which kornia's follows --------------------------------------------
+# ---- colour: torchvision's ColorJitter ---------------------------------------------------------------------
+#
+# NOTE: the paper used kornia, whose ColorJitter had other formulas then: it is called ColorJiggle now.
 
 
 def luma(x: Tensor) -> Tensor:
