@@ -22,9 +22,12 @@ class Resident:
     """The whole set as one uint8 tensor on the device."""
 
     def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
-        self.images = torch.empty(images.shape, dtype=torch.uint8, device=device)
-        for start in range(0, len(images), 4096):  # in parts: a memory map need not fit into the host's memory
-            self.images[start : start + 4096] = torch.from_numpy(np.array(images[start : start + 4096]))
+        if device.type == "cpu":  # copied only if torch cannot take the array as it is
+            self.images = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+        else:
+            self.images = torch.empty(images.shape, dtype=torch.uint8, device=device)
+            for start in range(0, len(images), 4096):  # in parts: a memory map need not fit into the host's memory
+                self.images[start : start + 4096] = torch.from_numpy(np.array(images[start : start + 4096]))
         self.description = f"all {len(images):,} images ({images.nbytes / 2**20:,.0f} MiB) on {device}"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -74,12 +77,10 @@ def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int
 
 
 def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:
-    """Resident if the set takes no more than its share of the device's free memory: the rest is for the step."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        in_memory = type(images) is np.ndarray  # and not a memory map, or a Picked of one
-        free = images.nbytes * 10 if in_memory else free_host_memory()
+    """Resident if the set is there already, or takes no more than its share of the free memory: the rest is for the step."""
+    if device.type == "cpu" and type(images) is np.ndarray:  # and not a memory map, or a Picked of one
+        return Resident(images, device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_host_memory()
     return Resident(images, device) if images.nbytes <= _SHARE * free else Streaming(images, device)
 
 
