@@ -14,7 +14,7 @@ from PIL import Image
 from concurl.data.files import shardindex, shards
 from concurl.data.files.entry import find_entry
 from concurl.data.files.listing import list_source
-from concurl.data.storage.packing import pack
+from concurl.data.packing import pack
 
 NAMES = ["b.png", "a/1.jpg", "note.txt", "../../evil.jpg", "/x.jpg", "\udcff.png", "b.png"]  # the last b.png is valid
 
