@@ -41,8 +41,8 @@ def transform(A: Tensor, x: Tensor) -> Tensor:
 def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
     """log p of eq. 3: z (..., B, dim) and C (..., K, dim) give (..., B, K).
 
-    The table of all members' z is the longest of the step. So it is only read: the products are divided by the norms of z,
-    which are few. Images come last in memory, where there are more of them than clusters.
+    The z of all members together are large. To normalise them would be to write them all once more, so their products
+    with C are divided by their norms instead. Images come last in memory, as they mostly outnumber the clusters.
     """
     z = z.float().mT  # (..., dim, B)
     norms = z.square().sum(-2, keepdim=True).clamp_min(1e-24).sqrt()  # (..., 1, B); not 0, where a root has no gradient
