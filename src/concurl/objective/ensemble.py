@@ -84,6 +84,7 @@ def _entropies(labels: Tensor) -> Tensor:
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     places = begins.flatten().nonzero()[:, 0]  # every row begins a new run, so none spans two rows
     lengths = torch.diff(places, append=places.new_tensor([begins.numel()])).double()
-    sums = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
-    sums.index_add_(0, places // n, torch.xlogy(lengths, lengths))
-    return math.log(n) - sums / n
+    # Each at its own place, because index_add on a GPU adds in a different order each time.
+    terms = torch.zeros(labels.numel(), dtype=torch.float64, device=labels.device)
+    terms[places] = torch.xlogy(lengths, lengths)
+    return math.log(n) - terms.view(labels.shape).sum(1) / n
