@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from concurl.data.batches import epoch_order, sample
-from concurl.data.storage.feed import Resident, Streaming, free_host_memory, make_feed, read_ahead
+from concurl.data.storage.feed import Resident, Streaming, make_feed, read_ahead
 from concurl.data.storage.fingerprint import fingerprint
 from concurl.data.storage.picked import pick
 
@@ -143,13 +143,3 @@ def test_an_array_that_torch_cannot_take_is_copied(images: np.ndarray) -> None:
         feed = make_feed(array, CPU)
         assert isinstance(feed, Resident)
         np.testing.assert_array_equal(feed.images.numpy(), array)
-
-
-def test_free_memory_is_what_the_machine_and_the_container_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"/proc/meminfo": 1000, "/sys/fs/cgroup/memory.max": 300, "/sys/fs/cgroup/memory.current": 100}
-    monkeypatch.setattr("concurl.data.storage.feed._number", lambda path, *_: found.get(path))
-    assert free_host_memory() == 200
-    found["/sys/fs/cgroup/memory.current"] = 400
-    assert free_host_memory() == 0
-    found.clear()  # another system: a cautious guess
-    assert free_host_memory() == 2**31

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from concurl.hostmemory import free_host_memory
 
 Item = TypeVar("Item")
 _SHARE = 0.4  # of the device's free memory, for the whole set; the rest is for the step
@@ -82,28 +83,3 @@ def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:
         return Resident(images, device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_host_memory()
     return Resident(images, device) if images.nbytes <= _SHARE * free else Streaming(images, device)
-
-
-def free_host_memory() -> int:
-    """Bytes: the least of what the machine, the container and the process's own limit (ulimit -v) have left."""
-    found = [_number("/proc/meminfo", "MemAvailable", 1024)]
-    found.append(_difference(_number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")))
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY:
-        found.append(_difference(limit, _number("/proc/self/status", "VmSize", 1024)))
-    return min((bytes for bytes in found if bytes is not None), default=2**31)
-
-
-def _number(path: str, name: str = "", unit: int = 1) -> int | None:
-    """The number after `name`, or the file's only one; None where there is none."""
-    try:
-        with open(path, encoding="ascii") as table:
-            return next(
-                int(line.removeprefix(name).strip(" :\t\nkB")) * unit for line in table if line.startswith(name)
-            )
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
-def _difference(limit: int | None, used: int | None) -> int | None:
-    return None if limit is None or used is None else max(0, limit - used)
