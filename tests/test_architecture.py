@@ -10,7 +10,16 @@ import pytest
 import concurl
 
 SOURCE = Path(concurl.__file__).parent
-GROUND = ["errors", "counted", "cores", "aside", "csvlines", "progress", "config"]  # what all folders may use
+GROUND = [
+    "errors",
+    "counted",
+    "cores",
+    "hostmemory",
+    "aside",
+    "csvlines",
+    "progress",
+    "config",
+]  # what all folders may use
 FLOW = ["data", "views", "recipes", "network", "objective", "training", "clustering", "runs", "report", "export"]
 DOORS = ["commands", "cli", "estimator"]
 WITHIN_DATA = {"files": set(), "pictures": set(), "checking": {"files", "pictures"}, "publishers": set()}

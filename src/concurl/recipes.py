@@ -188,7 +188,7 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
 
     n, side = facts.n_images, min(facts.height, facts.width)
     device = "a GPU" if facts.gpu else "a CPU"
-    taken_as_is = facts.gpu or side > CPU_SIZE  # larger than that on a CPU, they are an array
+    taken_as_is = facts.gpu or side > CPU_SIZE  # for a CPU files are read no larger, so this is an array
     capped = "" if taken_as_is else f", but at most {CPU_SIZE} px on a CPU"
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = filled(config.image_size)

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from concurl.cli import main
+from concurl.data import packing
 from concurl.data.files.listing import list_source
 from concurl.data.sources import read_source
-from concurl.data.storage import packing
 from concurl.errors import UserError
 
 

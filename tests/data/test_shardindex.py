@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from concurl.aside import written_aside
 from concurl.data.files import shardindex, shards
 from concurl.data.files.entry import find_entry
 from concurl.data.files.listing import list_source
-from concurl.data.storage.packing import pack
+from concurl.data.packing import pack
 
 NAMES = ["b.png", "a/1.jpg", "note.txt", "../../evil.jpg", "/x.jpg", "\udcff.png", "b.png"]  # the last b.png is valid
 
@@ -118,6 +119,16 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, read):
     for _ in range(2):
         assert len(list_source(tmp_path / "s.tar", cache=tmp_path / "cache")) == 1
     assert read == ["s.tar"] * 2
+
+
+def test_an_index_that_another_process_writes_is_left_to_it(tmp_path):
+    cache, path = tmp_path / "cache", tmp_path / "s.tar"
+    write_tar(path, ["a.png"])
+    (cache / "shards").mkdir(parents=True)
+    with written_aside(shardindex.in_cache(path, cache)) as theirs:
+        assert len(list_source(path, cache=cache)) == 1
+        theirs.write(b"theirs")
+    assert shardindex.in_cache(path, cache).read_bytes() == b"theirs"
 
 
 def test_packed_shards_come_with_their_index(tmp_path, read):

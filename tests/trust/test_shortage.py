@@ -97,7 +97,7 @@ def test_what_did_not_fit_is_let_go_before_the_rest_is_counted(monkeypatch: pyte
 def test_memory_left_is_what_the_limits_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
-    from concurl.data.storage.feed import free_host_memory
+    from concurl.hostmemory import free_host_memory
 
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (mapped + 2**28, -1))

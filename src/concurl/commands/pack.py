@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     check_least("--per-shard", given.per_shard, 1)
     check_folder(given.output, given.source)
     from concurl.data.files.listing import list_source
-    from concurl.data.storage.packing import pack
+    from concurl.data.packing import pack
 
     listing = list_source(given.source, exclude=[given.output])
     if not listing:

@@ -36,7 +36,7 @@ def is_array(source: Any) -> bool:
 def read_array(source: Any, size: int | None = None) -> ImageSet:
     """Images from memory. uint8 in (N, 3, S, S) is taken as it is, without a copy.
 
-    size: the wanted side. None keeps squares up to 128 as they are; others are treated like files.
+    size: the wanted side. None: the images' shorter one; where that is above 128, one is chosen as for files.
     """
     images = _channels_first(as_numpy(source))
     height, width = images.shape[2:]

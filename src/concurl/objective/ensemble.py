@@ -41,8 +41,8 @@ def transform(A: Tensor, x: Tensor) -> Tensor:
 def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
     """log p of eq. 3: z (..., B, dim) and C (..., K, dim) give (..., B, K).
 
-    The table of all members' z is the longest of the step. So it is only read: the products are divided by the norms of z,
-    which are few. Images come last in memory, where there are more of them than clusters.
+    The z of all members together are large. To normalise them would be to write them all once more, so their products
+    with C are divided by their norms instead. Images come last in memory, as they mostly outnumber the clusters.
     """
     z = z.float().mT  # (..., dim, B)
     norms = z.square().sum(-2, keepdim=True).clamp_min(1e-24).sqrt()  # (..., 1, B); not 0, where a root has no gradient
@@ -84,6 +84,7 @@ def _entropies(labels: Tensor) -> Tensor:
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     places = begins.flatten().nonzero()[:, 0]  # every row begins a new run, so none spans two rows
     lengths = torch.diff(places, append=places.new_tensor([begins.numel()])).double()
-    sums = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
-    sums.index_add_(0, places // n, torch.xlogy(lengths, lengths))
-    return math.log(n) - sums / n
+    # Each at its own place, because index_add on a GPU adds in a different order each time.
+    terms = torch.zeros(labels.numel(), dtype=torch.float64, device=labels.device)
+    terms[places] = torch.xlogy(lengths, lengths)
+    return math.log(n) - terms.view(labels.shape).sum(1) / n

@@ -84,7 +84,7 @@ def _lloyd(x: Tensor, centres: Tensor, iterations: int) -> tuple[float, Tensor, 
             break
         previous = labels
         # A product with the one-hot labels, because index_add on a GPU adds in a different order each time.
-        onehot = torch.nn.functional.one_hot(labels, len(centres)).to(x.dtype)  # (N, K)
+        onehot = x.new_zeros(len(x), len(centres)).scatter_(1, labels[:, None], 1)  # (N, K)
         sums = onehot.t() @ x
         empty = onehot.sum(0) == 0
         if bool(empty.any()):  # empty clusters move to the points that are farthest from their centres

@@ -9,8 +9,8 @@ from torch.nn.functional import cosine_similarity
 def byol_loss(w1: Tensor, w2: Tensor, v1: Tensor, v2: Tensor) -> Tensor:
     """L1 (eqs. 1 and 2): each view's online prediction w should match the other view's target projection v.
 
-    All four are (B, dim). The squared distance of the unit vectors, |w/|w| - v/|v||^2 = 2 - 2 cos(w, v), is summed over
-    both directions and averaged over the batch, so the loss lies between 0 and 8. No gradient reaches the target.
+    All four are (B, dim). The squared distance of two unit vectors is 2 - 2 cos(w, v). It is summed over both directions
+    and averaged over the batch, so the loss lies between 0 and 8. No gradient reaches the target.
     """
     v1, v2 = v1.detach().float(), v2.detach().float()
     cos = cosine_similarity(w1.float(), v2, dim=1) + cosine_similarity(w2.float(), v1, dim=1)

@@ -37,8 +37,8 @@ def sinkhorn(
     """Codes q (..., B, K), whose rows sum to 1, and the log-scalings u (..., K).
 
     Each iteration scales the clusters to a share of 1 / K and then every row to a sum of 1, as SwAV does. SwAV's
-    exp(s / epsilon) overflows, in float16 at epsilon = 0.05 and in float32 at 0.01; its logarithm does not. Tables that have
-    the images last in memory take a CPU a third of the time.
+    exp(s / epsilon) overflows, in float16 at epsilon = 0.05 and in float32 at 0.01; its logarithm does not. A table that has
+    the images last in memory takes a CPU a third of the time.
     """
     s = scaled(scores, epsilon)
     u = s.new_zeros(*s.shape[:-2], 1, s.shape[-1])

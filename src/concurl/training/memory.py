@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from concurl.config import Config, filled
-from concurl.data.storage.feed import free_host_memory
 from concurl.errors import RunError
+from concurl.hostmemory import free_host_memory
 from concurl.network.model import Model
 
 # A factor on what the backward pass keeps, for gradients, the target's pass, the views and what the allocator wastes.

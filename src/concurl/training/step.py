@@ -29,7 +29,7 @@ MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 
 
 class Known(NamedTuple):
-    """What has been computed about a part of the batch before its losses (see accumulate.py)."""
+    """What is known of a part of the batch before its losses are computed (see accumulate.py)."""
 
     target: Embeddings | None  # None if no loss needs the target
     codes: Tensor | None  # q (V, B, K); None before clustering begins, or if they are still to be computed
@@ -61,7 +61,7 @@ class Step:
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:
         """Take step `number` with `settings`, a row of Schedule.table; returns (loss, l1, l2, l3) as one tensor.
 
-        On several ranks each brings its share of the batch; weights, codes and losses are those of the whole batch.
+        On several ranks each brings its share of the batch; codes, losses and update are those of the whole batch.
         """
         now = Settings(*settings)
         views = self.views(images, ids, number)
@@ -157,7 +157,7 @@ class Step:
         """
         c, B = self.config, z.shape[1]
         unit = normalize(z, dim=-1)
-        # (V, K, n) as (V, n, K): see sinkhorn
+        # (V, n, K), but with the images last in memory: see sinkhorn
         scores = (normalize(self.model.prototypes, dim=1) @ self.queue.extended(unit, self.world.part).mT).mT
         q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:

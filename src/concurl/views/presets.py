@@ -134,7 +134,6 @@ def _gray(size: int) -> ViewSpec:
         scale=(0.75, 1.15),
         shear=0.2,
         shift=0.1,
-        padding="border",
         jitter=USUAL_JITTER,
         brightness=0.4,
         contrast=0.4,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from concurl.config import Config
+from concurl.data.storage.sizes import stored_size
 from concurl.views import augment
 from concurl.views.dice import dice
 from concurl.views.draw import COLUMNS, random_view
@@ -35,9 +36,9 @@ class Views:
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
     """The central square of each image, for labelling: uint8 (B, 3, H, W) -> float32 (B, 3 or 2, S, S).
 
-    The smaller edge is resized to S or, where S > 128, to S * 256 / 224, as the paper does for its sets of 224 px.
+    The smaller edge is resized to the side that images are kept at: for 224 px that is 256, as in the paper.
     """
-    edge = round(image_size * 256 / 224) if image_size > 128 else image_size
+    edge = stored_size(image_size)
     height, width = images.shape[2:]
     with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         x = augment.from_uint8(images)

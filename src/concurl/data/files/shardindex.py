@@ -23,7 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.aside import write_whole
 from concurl.data.files.entry import Entry
+from concurl.errors import RunError, UserError
 
 _LAYOUT = 3  # raise it when other members are found
 
@@ -68,14 +70,9 @@ def write_index(path: Path, shard: Entry, members: list[Member]) -> None:
     numbers = [(m.size, m.start, int(m.sparse), int(end)) for m, end in zip(members, ends, strict=True)]
     rest = np.array([len(members), *itertools.chain(*numbers)], dtype="<i8").tobytes()
     rest += b"".join(member.name for member in members)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")  # several ranks may open a source at once
-    with suppress(OSError):
+    with suppress(OSError, RunError, UserError):  # the last also where another rank is writing it
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(json.dumps(_head(shard, rest)).encode() + b"\n" + rest)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, json.dumps(_head(shard, rest)).encode() + b"\n" + rest)
 
 
 def _head(shard: Entry, rest: bytes) -> dict[str, int | str]:

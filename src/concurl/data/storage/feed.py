@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from concurl.hostmemory import free_host_memory
+
 Item = TypeVar("Item")
 _SHARE = 0.4  # of the device's free memory, for the whole set; the rest is for the step
 _AHEAD = 4  # batches that are read before they are asked for
@@ -22,9 +23,12 @@ class Resident:
     """The whole set as one uint8 tensor on the device."""
 
     def __init__(self, images: NDArray[np.uint8], device: torch.device) -> None:
-        self.images = torch.empty(images.shape, dtype=torch.uint8, device=device)
-        for start in range(0, len(images), 4096):  # in parts: a memory map need not fit into the host's memory
-            self.images[start : start + 4096] = torch.from_numpy(np.array(images[start : start + 4096]))
+        if device.type == "cpu":  # copied only if torch cannot take the array as it is
+            self.images = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+        else:
+            self.images = torch.empty(images.shape, dtype=torch.uint8, device=device)
+            for start in range(0, len(images), 4096):  # in parts: a memory map need not fit into the host's memory
+                self.images[start : start + 4096] = torch.from_numpy(np.array(images[start : start + 4096]))
         self.description = f"all {len(images):,} images ({images.nbytes / 2**20:,.0f} MiB) on {device}"
 
     def batches(self, ids: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -74,35 +78,8 @@ def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int
 
 
 def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:
-    """Resident if the set takes no more than its share of the device's free memory: the rest is for the step."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        in_memory = type(images) is np.ndarray  # and not a memory map, or a Picked of one
-        free = images.nbytes * 10 if in_memory else free_host_memory()
+    """Resident if the set is there already, or takes no more than its share of the free memory: the rest is for the step."""
+    if device.type == "cpu" and type(images) is np.ndarray:  # and not a memory map, or a Picked of one
+        return Resident(images, device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_host_memory()
     return Resident(images, device) if images.nbytes <= _SHARE * free else Streaming(images, device)
-
-
-def free_host_memory() -> int:
-    """Bytes: the least of what the machine, the container and the process's own limit (ulimit -v) have left."""
-    found = [_number("/proc/meminfo", "MemAvailable", 1024)]
-    found.append(_difference(_number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")))
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY:
-        found.append(_difference(limit, _number("/proc/self/status", "VmSize", 1024)))
-    return min((bytes for bytes in found if bytes is not None), default=2**31)
-
-
-def _number(path: str, name: str = "", unit: int = 1) -> int | None:
-    """The number after `name`, or the file's only one; None where there is none."""
-    try:
-        with open(path, encoding="ascii") as table:
-            return next(
-                int(line.removeprefix(name).strip(" :\t\nkB")) * unit for line in table if line.startswith(name)
-            )
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
-def _difference(limit: int | None, used: int | None) -> int | None:
-    return None if limit is None or used is None else max(0, limit - used)
