@@ -24,7 +24,7 @@ from concurl.errors import UserError, no_such
 
 LATE = frozenset({
     "n_clusters", "beta", "gamma", "n_transforms", "transforms", "projection_dim", "tau", "epsilon", "sinkhorn_iterations",
-    "balance", "codes_from", "queue_size", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
+    "balance", "codes_from", "queue_size", "min_sureness", "cluster_ramp", "prototype_init", "head_init", "cluster_lr",
 })  # fmt: skip
 """The options that have no effect before clustering begins: runs that differ only in these are the same run until then.
 (Of cluster_lr the value has none, but whether it is set does: see `Config.same_features`.)"""
@@ -78,6 +78,9 @@ class Config:
     """[q] Which branch's embeddings the codes are computed from. The paper: online."""
     queue_size: Annotated[int, Range(0, 10_000_000)] = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
+    min_sureness: Annotated[float, Range(0, 1)] = 0.0
+    """[p~] Once a fifth of the time with clusters has passed, only images that the ensemble is so sure of train the networks
+    through L2 and L3: its mean probability p for their cluster, p / (p + that for the next). The paper: 0, all images do."""
     cluster_start: Annotated[float, Range(0, 1)] = 0.0
     """Share of training after which L2 and L3 begin to act: at once if alpha is 0, in the last step at the latest. The paper:
     from the start."""

@@ -51,6 +51,7 @@ CASES = {
     "target": {"codes_from": "target"},
     "queue": {"queue_size": 40},
     "later": {"cluster_start": 0.5, "queue_size": 40, "prototype_init": "kmeans"},
+    "some heard": {"min_sureness": 0.35, "codes_from": "target"},
     "byol": {"beta": 0.0, "gamma": 0.0},
     "clusters alone": {"alpha": 0.0},
 }

@@ -425,5 +425,5 @@ def test_the_side_stream_is_joined_before_anything_uses_what_it_computed(
         monkeypatch.setattr(owner, name, noted)
     step.side = Side()
     views = step.views(torch.from_numpy(IMAGES[:8]), torch.arange(8), torch.tensor(0))
-    step.backward(views, Settings(*[1.0] * 5), True)
+    step.backward(views, Settings(*[1.0] * 6), True)
     assert launched == wanted

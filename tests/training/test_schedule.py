@@ -80,7 +80,7 @@ def test_clusters_start_when_told(tiny, start):
 def test_a_short_run_clusters_in_its_last_step_at_least(tiny, total, first):
     schedule = Schedule(tiny(cluster_start=0.85), total)
     assert schedule.cluster_step == first
-    assert schedule.at(total - 1)[3:] == (1, 1)
+    assert schedule.at(total - 1)[3:5] == (1, 1)
     assert Schedule(tiny(cluster_start=1.0), total).cluster_step == total - 1
     assert Schedule(tiny(cluster_start=0.85, alpha=0.0), total).cluster_step == 0
 
@@ -120,16 +120,22 @@ def test_where_clustering_has_no_part_of_its_own_there_is_one_course(tiny, optio
 def test_byol_alone_never_starts_clusters(tiny):
     schedule = Schedule(tiny(beta=0.0, gamma=0.0), TOTAL)
     assert schedule.cluster_step == TOTAL
-    assert schedule.at(TOTAL - 1)[3:] == (0, 0)
+    assert schedule.at(TOTAL - 1)[3:5] == (0, 0)
+
+
+def test_all_images_are_heard_for_a_fifth_of_the_time_with_clusters(tiny):
+    schedule = Schedule(tiny(cluster_start=0.5, min_sureness=0.9), TOTAL)
+    found = [schedule.at(step).min_sureness for step in range(TOTAL)]
+    assert found == [0.0] * (TOTAL // 2 + TOTAL // 10) + [0.9] * (TOTAL // 2 - TOTAL // 10)
 
 
 @pytest.mark.parametrize("span", [(0, TOTAL), (37, 61)])
 def test_table_is_at_row_by_row(tiny, span):
     config = tiny(warmup=0.1, schedule="cosine", tau_b_end=1.0, cluster_start=0.3, cluster_ramp=0.2, learning_rate=0.1)
-    schedule = Schedule(config, TOTAL)
+    schedule = Schedule(config.replace(min_sureness=0.5), TOTAL)
     table = schedule.table(*span)
     assert table.dtype == torch.float32
     want = torch.tensor([list(schedule.at(step)) for step in range(*span)], dtype=torch.float64)
     torch.testing.assert_close(table.double(), want, rtol=1e-6, atol=1e-9)
-    assert Settings(*table[0])._fields == ("learning_rate", "tau_b", "alpha", "beta", "gamma")
+    assert Settings(*table[0])._fields == ("learning_rate", "tau_b", "alpha", "beta", "gamma", "min_sureness")
     assert float(Settings(*table[5]).tau_b) == pytest.approx(schedule.at(span[0] + 5).tau_b)

@@ -50,7 +50,9 @@ def batch(seed=0):
 
 
 def settings(config, **changes):
-    now = Settings(config.learning_rate, config.tau_b, config.alpha, config.beta, config.gamma)._replace(**changes)
+    now = Settings(
+        config.learning_rate, config.tau_b, config.alpha, config.beta, config.gamma, config.min_sureness
+    )._replace(**changes)
     return Settings(*torch.tensor(now))
 
 
@@ -246,6 +248,54 @@ def test_codes_see_only_directions(tiny):
     with torch.no_grad():
         step.model.prototypes.mul_(5)
     torch.testing.assert_close(step.codes(z * torch.tensor([3, 0.1])[:, None, None]), first, rtol=1e-3, atol=1e-5)
+
+
+# ---- which images are heard -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("branch", ["online", "target"])
+def test_images_that_the_ensemble_is_unsure_of_train_no_network_through_the_clusters(tiny, branch):
+    """Against a loop over the images that leaves them out; the losses and the prototypes' gradients are those of all."""
+    config = tiny(alpha=0.0, beta=0.7, gamma=1.3, codes_from=branch, min_sureness=0.5)  # 0.5: any value above 0
+    step, everyone = make_step(config), make_step(config.replace(min_sureness=0.0))
+    x = torch.cat(step.views(*batch(), torch.tensor(0)))
+    c, A, C = config, step.A, normalize(step.model.prototypes.detach(), dim=1)
+    source = (step.model if branch == "online" else step.model.target)(x).z.detach()
+    q = step.codes(source.view(2, B, -1))
+
+    def member(z, a):
+        return torch.softmax(normalize(a @ z, dim=0) @ normalize(C @ a.t(), dim=1).t() / c.tau, dim=0)
+
+    vote = torch.stack([sum(member(z, a) for a in A) / len(A) for z in source]).view(2, B, -1)
+
+    def sureness(p, k):
+        return (p[k] / (p[k] + max(x for j, x in enumerate(p) if j != k))).item()
+
+    sure = [sum(sureness(vote[v, i], q[v, i].argmax()) for v in (0, 1)) / 2 for i in range(B)]
+    least = (sorted(sure)[5] + sorted(sure)[6]) / 2  # six of the sixteen are below it
+    assert sorted(sure)[6] - sorted(sure)[5] > 1e-5
+
+    now = settings(config, min_sureness=least)
+    losses = step.losses(x.chunk(2), now, True)
+    torch.testing.assert_close(losses, everyone.losses(x.chunk(2), settings(config), True))
+    losses[0].backward()
+    everyone.losses(x.chunk(2), settings(config), True)[0].backward()
+    torch.testing.assert_close(step.model.prototypes.grad, everyone.model.prototypes.grad)
+
+    network = copy.deepcopy(step.model.online).requires_grad_()
+    network.zero_grad()
+    z1, z2 = network(x).z.chunk(2)
+    total = 0.0
+    for i in [i for i in range(B) if sure[i] >= least]:
+        for a, weight in [(torch.eye(c.embedding_dim), c.beta), *((a, c.gamma / len(A)) for a in A)]:
+            p1, p2 = member(z1[i], a), member(z2[i], a)
+            total = total - weight * (q[1, i] @ p1.log() + q[0, i] @ p2.log()) / (2 * B)
+    total.backward()
+    for (name, found), want in zip(step.model.online.named_parameters(), network.parameters(), strict=True):
+        if not name.startswith("projector"):
+            torch.testing.assert_close(
+                found.grad, want.grad, rtol=1e-3, atol=3e-5, msg=lambda text, name=name: f"{name}: {text}"
+            )
 
 
 # ---- the whole step ----------------------------------------------------------------------------------------

@@ -55,6 +55,11 @@ def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Ten
     return log_assignments(transform(A, z), transform(A, C), tau)
 
 
+def soft_vote(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Tensor:
+    """The ensemble's mean probabilities (B, K): the members share the prototypes' indices, so nothing need be matched."""
+    return ensemble_log_assignments(z, C, A, tau).exp().mean(0)
+
+
 def diversity(votes: Tensor, n_clusters: int) -> tuple[float, float]:
     """Mean and standard deviation of the pairwise NMI of the members (section III-B); votes (M, N) are cluster indices.
 

@@ -1,4 +1,4 @@
-"""What changes over the steps: learning rate, tau_B and the weights of the losses."""
+"""What changes over the steps: learning rate, tau_B, the weights of the losses, and which images the cluster losses hear."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from concurl.config import Config, filled
 
+ALL_HEARD = 0.2  # share of the steps with clusters: until then prototypes are k-means', and votes for them mean little
+
 
 class Settings(NamedTuple):
     """The values of one step: floats here, 0-dimensional tensors on the device in training."""
@@ -20,6 +22,7 @@ class Settings(NamedTuple):
     alpha: float | Tensor
     beta: float | Tensor
     gamma: float | Tensor
+    min_sureness: float | Tensor
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Schedule:
         """The settings of a step, as floats."""
         factor, taken, steps = self._stage(step)
         rate = factor * self._learning_rate(taken / steps, steps)
-        return Settings(rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step))
+        return Settings(
+            rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step), self._min_sureness(step)
+        )
 
     def _stage(self, step: int) -> tuple[float, int, int]:
         """(factor on the learning rate, steps taken, steps in all) of the stage that the step is in.
@@ -59,7 +64,7 @@ class Schedule:
         return self.config.cluster_lr, step - begin, self.total_steps - begin
 
     def table(self, first: int, last: int) -> Tensor:
-        """The settings of the steps first..last-1, one row each: float32 (n, 5)."""
+        """The settings of the steps first..last-1, one row each: float32 (n, 6)."""
         return torch.tensor([self.at(step) for step in range(first, last)], dtype=torch.float32)
 
     def _learning_rate(self, progress: float, steps: int) -> float:
@@ -85,3 +90,7 @@ class Schedule:
         ramp = self.config.cluster_ramp * self.total_steps
         share = min(1.0, (since + 1) / ramp) if ramp >= 1 else 1.0
         return self.config.beta * share, self.config.gamma * share
+
+    def _min_sureness(self, step: int) -> float:
+        heard_until = self.cluster_step + ALL_HEARD * (self.total_steps - self.cluster_step)
+        return self.config.min_sureness if step >= heard_until else 0.0

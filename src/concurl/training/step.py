@@ -15,7 +15,7 @@ from concurl.config import Config
 from concurl.errors import UserError
 from concurl.network.model import Embeddings, Model
 from concurl.network.precision import precision
-from concurl.objective.ensemble import ensemble_log_assignments, log_assignments
+from concurl.objective.ensemble import ensemble_log_assignments, log_assignments, soft_vote
 from concurl.objective.losses import byol_loss, swapped_loss
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
@@ -122,10 +122,12 @@ class Step:
             l1 = self.over_pairs(lambda a, b: byol_loss(w[a], w[b], v[a], v[b]))  # eq. 2
         if clustering:
             C, z = self.model.prototypes, online.z.float()
+            source = online if c.codes_from == "online" else target
+            assert source is not None
             if q is None:
-                source = online if c.codes_from == "online" else target
-                assert source is not None
                 q = self.codes(by_view(source.z.float(), c.n_views))  # eq. 4
+            if c.min_sureness > 0:
+                z = torch.where(self.heard(source.z, q, now.min_sureness), z, z.detach())
             codes = q.unbind()
             if c.beta > 0:
                 log_p = log_assignments(z, C, c.tau).chunk(c.n_views)  # eq. 3
@@ -163,6 +165,19 @@ class Step:
         if self.queue.size:
             self.queue.push(torch.stack([self.gathered(view) for view in unit]))
         return q[:, :B]
+
+    @torch.no_grad()
+    def heard(self, z: Tensor, q: Tensor, min_sureness: float | Tensor) -> Tensor:
+        """(V * B, 1): is the ensemble sure enough of an image's cluster, in the mean over its views?
+
+        NOTE: not in the paper. Balance gives every image a cluster, also those that fit none. Such images keep their part in
+        the losses and move the prototypes, but not the networks.
+        """
+        with precision(self.autocast, z.device):
+            vote = by_view(soft_vote(z, self.model.prototypes, self.A, self.config.tau), len(q))
+        cluster = q.argmax(-1, keepdim=True)
+        p, other = vote.gather(-1, cluster), vote.scatter(-1, cluster, 0).amax(-1, keepdim=True)
+        return ((p / (p + other)).mean(0) >= min_sureness).repeat(len(q), 1)
 
     def gathered(self, z: Tensor) -> Tensor:
         """The rows of all ranks in the order of the batch, so that the queue does not depend on the number of ranks."""
