@@ -244,6 +244,16 @@ def test_what_a_run_does_by_the_clock(config, tmp_path, monkeypatch):
     assert (row["images_per_second"], row["minutes"]) == (0.8, 2.083)
 
 
+def test_at_the_end_of_an_epoch_its_row_comes_before_the_checkpoint(config, tmp_path):
+    """A run that is resumed there begins the next epoch, and would never write the row."""
+    config = config.replace(epochs=2, checkpoint_minutes=0.0)
+    trainer, saved = Trainer(config, pictures(), folder=tmp_path), {}
+    trainer.save = lambda kind=CHECKPOINTS: saved.setdefault(trainer.step, len(trainer.metrics.rows))
+    trainer.fit()
+    steps = trainer.steps_per_epoch
+    assert saved == {step: step // steps for step in range(1, 2 * steps + 1)}
+
+
 def test_the_clock_goes_on_where_it_stood(config, tmp_path):
     first, again = (Trainer(config.replace(epochs=1), pictures(), folder=tmp_path) for _ in range(2))
     first.seconds = 3600.0  # of the sittings before

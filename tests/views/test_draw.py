@@ -1,5 +1,6 @@
 """What the dice decide: against kornia's generator, plain numpy matrices and counted shares."""
 
+import dataclasses
 import math
 
 import kornia
@@ -178,6 +179,28 @@ def test_jitter_draws_kornias_ranges_in_the_stated_order():
     y = torch.where((u[:, draw.JITTER] < 0.8)[:, None, None, None], y, x)
     expected = augment.normalise(y.transpose(1, 2))
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
+
+
+class Watched:
+    """Dice that remember which columns were asked for."""
+
+    def __init__(self, u):
+        self.u, self.device, self.read = u, u.device, []
+
+    def __getitem__(self, place):
+        self.read += np.arange(draw.COLUMNS)[place[1]].ravel().tolist()
+        return self.u[place]
+
+
+def test_no_two_operations_share_their_dice():
+    """If flips did, no view would be mirrored along one axis alone."""
+    moved = ViewSpec(8, crop_min=0.2, flip=0.5, vertical_flip=0.5, rotation=1, quarter_turns=0.5, scale=(0.5, 2))
+    spec = dataclasses.replace(
+        moved, shear=0.3, shift=0.2, jitter=0.8, **JITTER, gray=0.2, blur=(1, 0.5), solarise=(0, 0.2)
+    )
+    u = Watched(rolls(4))
+    draw.random_view(augment.from_uint8(noise(4, 8)), spec, u, torch.tensor([False, False, True, True]))
+    assert sorted(u.read) == list(range(draw.COLUMNS))
 
 
 def test_an_operation_switched_off_leaves_the_others_as_they_were():

@@ -86,9 +86,9 @@ class Trainer:
         step = Step(*pieces) if self.parts == 1 else AccumulatedStep(self.parts, *pieces)
         self.take_step = fast_form(step, self.arithmetic.worth_compiling(self.schedule.total_steps))
 
-        self.step = 0  # the number of the next step, and so of steps taken
+        self.step = 0  # the number of the next step, and so how many were taken
         self.totals = torch.zeros(4, device=device)  # (loss, l1, l2, l3), summed over the steps of this epoch
-        self.seconds = 0.0  # of training before this process resumed it
+        self.seconds = 0.0  # that the run had trained when this process resumed it
         self.state = TrainingState(self.model, self.optimizer, self.A, self.queue, self.totals)
         self.images_hash = "" if folder is None else fingerprint(images)
 
@@ -122,7 +122,7 @@ class Trainer:
         first, end = self.step, (epoch + 1) * self.steps_per_epoch
         numbers = torch.arange(first, end, device=device)
         settings = self.schedule.table(first, end).to(device)
-        # No variable holds the feed: the traceback of an error would keep it alive, and with it the thread that reads.
+        # No variable holds the batches: the traceback of an error would keep them alive, and with them the thread that reads.
         for index, (images, ids) in enumerate(self.feed.batches(self._order(epoch), self.local_batch)):
             if self.step == self.schedule.cluster_step:
                 self._begin_clustering()
