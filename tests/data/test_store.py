@@ -202,8 +202,16 @@ def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
             assert not found.reused
             assert np.array_equal(found.images, first)
     rows = pack.with_suffix(".jsonl").read_bytes()
-    pack.with_suffix(".jsonl").write_bytes(b"".join(rows.splitlines(keepends=True)[:-1]))  # cut between two lines
-    assert not read(photos).reused
+    lines = rows.splitlines(keepends=True)
+    for damaged in (
+        b"".join(lines[:-1]),  # cut between two lines
+        b"".join([*lines[:5], *lines[6:]]),
+        rows.replace(b"03.png", b"04.png"),
+        rows[:900] + bytes(400) + rows[1300:],  # a block that the disk has lost
+    ):
+        pack.with_suffix(".jsonl").write_bytes(damaged)
+        assert not read(photos).reused
+        assert pack.with_suffix(".jsonl").read_bytes() == rows
     pack.unlink()
     assert not read(photos).reused
     pack.with_suffix(".jsonl").unlink()
