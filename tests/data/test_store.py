@@ -345,7 +345,9 @@ def test_a_full_disk(photos: Path) -> None:
     for limit in (0, 1, 100, 4000, 30_000, 61_000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl)") as caught:
+            with pytest.raises(
+                RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME"
+            ) as caught:
                 read(photos)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -360,6 +362,22 @@ def test_a_disk_that_is_too_small_is_noticed_before(photos: Path, monkeypatch: p
     with pytest.raises(RunError, match=r"it needs 64,512 bytes; free some, or set XDG_CACHE_HOME") as caught:
         read(photos)
     assert caught.value.exit_code == 74
+
+
+def test_a_limit_that_the_pack_does_not_fit_into_costs_no_second_decoding(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(photos)
+    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("decoding began"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np.lib.format, "open_memmap", refuse)
+        with pytest.raises(RunError, match=r"\.npy does not fit into the address space; raise its limit \(ulimit -v\)"):
+            read(photos)
+    assert read(photos).reused
 
 
 def test_a_cache_that_cannot_be_written(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ any other change makes a new pack, in place of the old one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from concurl.aside import cannot_write, disk_full, written_aside
 from concurl.data.files.listing import Listing
 from concurl.data.pictures.decode import VERSION
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 
 log = logging.getLogger("concurl")
 
@@ -103,7 +104,9 @@ def open_pack(slot: Slot) -> Pack | None:
             images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
             # write_pack removes the old rows before it replaces the pixels: while they are in place, they belong together.
             replaced = not os.path.samestat(os.fstat(file.fileno()), os.stat(slot.rows))
-    except (OSError, ValueError, EOFError, RecursionError, MemoryError):
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # made anew, it would be no smaller
+            raise RunError(f"{slot.pixels} does not fit into the address space; raise its limit (ulimit -v)") from error
         return None
     first, end = _line({"key": slot.key}), text.rfind(b"\n", 0, -1) + 1
     if replaced or text[: len(first)] != first:
@@ -119,7 +122,7 @@ def write_pack(
     """Pack the stream: a row for each file, with pixels if it is used; at most `most` of them."""
     needed = most * 3 * side * side
     # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
-    with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
+    with written_aside(slot.rows, remedy=_REMEDY) as rows, written_aside(slot.pixels, needed, _REMEDY) as pixels:
         if shutil.disk_usage(slot.folder).free < needed:
             raise disk_full(slot.pixels, needed, remedy=_REMEDY)
         pixels.write(_npy_header(most, side))
