@@ -17,10 +17,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
+def written_aside(path: Path, needed: int = 0, remedy: str = "") -> Iterator[IO[bytes]]:
     """Write next to `path`, sync, rename. After any failure `path` is as it was, and nothing else is left.
 
-    needed: how many bytes the whole will take, for the message when the disk is full.
+    needed: how many bytes the whole will take, for the message when the disk is full; remedy: as in `cannot_write`.
     """
     partial = path.with_name(f".{path.name}.partial")
     file: IO[bytes] | None = None
@@ -36,7 +36,7 @@ def written_aside(path: Path, needed: int = 0) -> Iterator[IO[bytes]]:
     except OSError as error:
         written = 0 if file is None else os.fstat(file.fileno()).st_size
         partial.unlink(missing_ok=True)
-        raise cannot_write(error, path, needed, written) from error
+        raise cannot_write(error, path, needed, written, remedy) from error
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -93,20 +93,21 @@ def cannot_write(
     path: Path,
     needed: int = 0,
     written: int = 0,
-    remedy: str = "choose a folder that can be written to",
+    remedy: str = "",  # instead of choosing another folder
 ) -> Exception:
     """What to tell the user about a write that failed."""
     if error.errno in FULL:
-        return disk_full(path, needed, written)
+        return disk_full(path, needed, written, remedy)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
-        return UserError(f"cannot write {path}: {error.strerror}; {remedy}")
+        return UserError(f"cannot write {path}: {error.strerror}; {remedy or 'choose a folder that can be written to'}")
     return RunError(f"cannot write {path}: {error.strerror or error}", EX_IOERR)
 
 
-def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "choose another folder") -> RunError:
+def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "") -> RunError:
     """What to tell the user when the disk is full; `needed` is 0 where the whole length is not known."""
     amount = f"{needed:,}" if needed else f"more than {written:,}"  # nobody knows how long a stream would have been
-    return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {remedy}", EX_IOERR)
+    other = remedy or "choose another folder"
+    return RunError(f"no space left to write {path}: it needs {amount} bytes; free some, or {other}", EX_IOERR)
 
 
 def sync_folder(folder: Path) -> None:

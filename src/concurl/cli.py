@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 
 from concurl import __version__
-from concurl.errors import RunError, UserError, call, one_line
+from concurl.errors import RunError, UserError, call, one_line, said_by, tells_of_memory
 from concurl.training.interrupt import Terminated, termination_as_exception
 
 VERBS = {
@@ -84,6 +84,11 @@ def main(argv: list[str] | None = None) -> int:
     except RunError as error:
         _say(error)
         return error.exit_code
+    except (MemoryError, RuntimeError) as error:  # what trains knows more to say (training/memory.py)
+        if not tells_of_memory(error):
+            raise
+        _say(f"out of memory ({said_by(error)}): end other programs that use it, or try another --device or machine")
+        return 1
     except UnicodeError:
         encoding = sys.getfilesystemencoding()
         if encoding == "utf-8":

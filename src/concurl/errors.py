@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+
+# What torch, the CUDA libraries and oneDNN say where Python has MemoryError.
+_MEMORY = re.compile("can't allocate memory|out of memory|ALLOC_FAILED|could not create a primitive$")
 
 
 class UserError(ValueError):
@@ -42,6 +47,18 @@ def call(*words: object) -> str:
 def said_by(error: BaseException) -> str:
     """The first line of another library's error, short enough for a line of ours; its kind if it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def tells_of_memory(error: BaseException) -> bool:
+    """Is it for want of memory?"""
+    return any(isinstance(cause, MemoryError) or _MEMORY.search(str(cause)) for cause in causes(error))
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it: if memory runs out while a CUDA graph is recorded, that ends in another error."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def one_line(message: object) -> str:

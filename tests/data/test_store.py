@@ -202,8 +202,16 @@ def test_a_damaged_pack_is_made_anew(photos: Path) -> None:
             assert not found.reused
             assert np.array_equal(found.images, first)
     rows = pack.with_suffix(".jsonl").read_bytes()
-    pack.with_suffix(".jsonl").write_bytes(b"".join(rows.splitlines(keepends=True)[:-1]))  # cut between two lines
-    assert not read(photos).reused
+    lines = rows.splitlines(keepends=True)
+    for damaged in (
+        b"".join(lines[:-1]),  # cut between two lines
+        b"".join([*lines[:5], *lines[6:]]),
+        rows.replace(b"03.png", b"04.png"),
+        rows[:900] + bytes(400) + rows[1300:],  # a block that the disk has lost
+    ):
+        pack.with_suffix(".jsonl").write_bytes(damaged)
+        assert not read(photos).reused
+        assert pack.with_suffix(".jsonl").read_bytes() == rows
     pack.unlink()
     assert not read(photos).reused
     pack.with_suffix(".jsonl").unlink()
@@ -337,7 +345,9 @@ def test_a_full_disk(photos: Path) -> None:
     for limit in (0, 1, 100, 4000, 30_000, 61_000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl)") as caught:
+            with pytest.raises(
+                RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME"
+            ) as caught:
                 read(photos)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -352,6 +362,22 @@ def test_a_disk_that_is_too_small_is_noticed_before(photos: Path, monkeypatch: p
     with pytest.raises(RunError, match=r"it needs 64,512 bytes; free some, or set XDG_CACHE_HOME") as caught:
         read(photos)
     assert caught.value.exit_code == 74
+
+
+def test_a_limit_that_the_pack_does_not_fit_into_costs_no_second_decoding(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read(photos)
+    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("decoding began"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np.lib.format, "open_memmap", refuse)
+        with pytest.raises(RunError, match=r"\.npy does not fit into the address space; raise its limit \(ulimit -v\)"):
+            read(photos)
+    assert read(photos).reused
 
 
 def test_a_cache_that_cannot_be_written(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,10 @@ pytestmark = pytest.mark.usefixtures("here")
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
         MemoryError(),
         RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("could not create a primitive"),
     ],
-    ids=["cuda", "python", "cpu"],
+    ids=["cuda", "python", "cpu", "cublas", "onednn"],
 )
 def test_out_of_memory_names_a_part_that_fits(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,6 +104,26 @@ def test_memory_left_is_what_the_limits_leave(monkeypatch: pytest.MonkeyPatch) -
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (mapped + 2**28, -1))
     assert 2**27 < free_host_memory() <= 2**28
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")]
+)
+def test_out_of_memory_outside_training(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(FIT) == 0
+    capsys.readouterr()
+
+    def labels(*arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("concurl.runs.assignments.assign_embeddings", labels)
+    assert main(["predict", "run", "photos", "-o", "new.csv"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("concurl: out of memory (")
+    assert "--device" in said
+    assert half_files(Path()) == []
 
 
 def test_another_error_is_not_taken_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from concurl.config import Config, filled
-from concurl.errors import RunError
+from concurl.errors import RunError, causes, tells_of_memory
 from concurl.hostmemory import free_host_memory
 from concurl.network.model import Model
 
@@ -26,7 +26,7 @@ def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
         yield
         return
     except (MemoryError, RuntimeError) as error:
-        if not _tells_of_memory(error):
+        if not tells_of_memory(error):
             raise
         _let_go(error)
     remedy = _remedy(config, device)
@@ -66,23 +66,10 @@ def _failed_part(config: Config) -> int:
     return min(batch, config.micro_batch or batch)
 
 
-def _tells_of_memory(error: BaseException) -> bool:
-    words = ("can't allocate memory", "out of memory")
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    return any(isinstance(e, kinds) or any(word in str(e) for word in words) for e in _chain(error))
-
-
 def _let_go(error: BaseException) -> None:
     """Free the tensors that the frames of the exception still hold."""
-    for link in _chain(error):
+    for link in causes(error):
         traceback.clear_frames(link.__traceback__)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes: if memory runs out while a CUDA graph is recorded, that ends in another error."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _bytes_per_image(config: Config) -> float:

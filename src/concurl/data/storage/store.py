@@ -1,8 +1,8 @@
 """The packed copy: all images of a source in one memory-mapped file, so that a second run starts at once.
 
 Two files for each source, in a folder of the caller's choice: SLOT.npy with uint8 (N, 3, side, side), and
-SLOT.jsonl with the key, one line for each file of the source (used or not), and the number of images. The
-jsonl comes last and ends with that number, so an interrupted packing leaves nothing that looks finished.
+SLOT.jsonl with the key, one line for each file of the source (used or not), and the number of images with a
+hash of the lines. The jsonl comes last, so an interrupted packing leaves nothing that looks finished.
 
 The key sees each file's name, length and time of last change (in nanoseconds), the side, how it is
 read and the version of the decoder. It does not see contents: those are hashed while packing and kept
@@ -13,6 +13,7 @@ any other change makes a new pack, in place of the old one.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from concurl.aside import cannot_write, disk_full, written_aside
 from concurl.data.files.listing import Listing
 from concurl.data.pictures.decode import VERSION
-from concurl.errors import UserError
+from concurl.errors import RunError, UserError
 
 log = logging.getLogger("concurl")
 
@@ -103,12 +104,16 @@ def open_pack(slot: Slot) -> Pack | None:
             images = np.lib.format.open_memmap(slot.pixels, mode="r")  # np.load would also open archives of arrays
             # write_pack removes the old rows before it replaces the pixels: while they are in place, they belong together.
             replaced = not os.path.samestat(os.fstat(file.fileno()), os.stat(slot.rows))
-    except (OSError, ValueError, EOFError, RecursionError, MemoryError):
+    except (OSError, ValueError, EOFError, RecursionError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # made anew, it would be no smaller
+            raise RunError(f"{slot.pixels} does not fit into the address space; raise its limit (ulimit -v)") from error
         return None
-    first, last = _line({"key": slot.key}), _last_line(len(images))
-    if replaced or text[: len(first)] != first or text[-len(last) :] != last:
+    first, end = _line({"key": slot.key}), text.rfind(b"\n", 0, -1) + 1
+    if replaced or text[: len(first)] != first:
         return None
-    return Pack(images, text)
+    with memoryview(text) as whole:
+        last = _last_line(len(images), hashlib.sha256(whole[:end]).hexdigest())
+    return Pack(images, text) if text[end:] == last else None
 
 
 def write_pack(
@@ -117,18 +122,21 @@ def write_pack(
     """Pack the stream: a row for each file, with pixels if it is used; at most `most` of them."""
     needed = most * 3 * side * side
     # Written as a stream and not through a memory map: there a full disk is a signal that ends the process.
-    with written_aside(slot.rows) as rows, written_aside(slot.pixels, needed) as pixels:
+    with written_aside(slot.rows, remedy=_REMEDY) as rows, written_aside(slot.pixels, needed, _REMEDY) as pixels:
         if shutil.disk_usage(slot.folder).free < needed:
             raise disk_full(slot.pixels, needed, remedy=_REMEDY)
-        rows.write(_line({"key": slot.key}))
         pixels.write(_npy_header(most, side))
-        count = 0
+        line = _line({"key": slot.key})
+        rows.write(line)
+        count, lines = 0, hashlib.sha256(line)
         for row, image in stream:
-            rows.write(_line(row))
+            line = _line(row)
+            rows.write(line)
+            lines.update(line)
             if image is not None:
                 pixels.write(image.tobytes())
                 count += 1
-        rows.write(_last_line(count))
+        rows.write(_last_line(count, lines.hexdigest()))
         pixels.seek(0)
         pixels.write(_npy_header(count, side))
         slot.rows.unlink(missing_ok=True)  # the old rows must not stand beside the new pixels
@@ -157,8 +165,8 @@ def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _last_line(count: int) -> bytes:
-    return _line({"images": f"{count:15}"})  # always equally long, so that it is found from the end
+def _last_line(count: int, hashed: str) -> bytes:
+    return _line({"images": count, "sha256": hashed})
 
 
 def _npy_header(count: int, side: int) -> bytes:
