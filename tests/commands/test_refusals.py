@@ -278,6 +278,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "report nowhere/run": "nowhere/run: no such file or folder; check the path",
         "report run/summary.json": "run/summary.json is a file; give the run's folder: run",
         "predict run/summary.json photos -o n.csv": "give the run's folder: run",
+        "report a.txt": "a.txt is a file; give the run's folder\n",
         "version": "did you mean --version?",
         "--verison": "did you mean --version?",
         "sort run": "did you mean export?",

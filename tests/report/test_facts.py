@@ -152,6 +152,8 @@ def test_a_damaged_line_of_the_log_is_told_and_costs_no_other_epoch(
     ("file", "text", "message"),
     [
         ("assignments.csv", "path,cluster\na.jpg,-1\n", "row 1 has cluster '-1'"),
+        ("assignments.csv", "path,cluster\na.jpg,0\nb.jpg,77\n", "cluster '77'; a whole number from 0 to 1 is"),
+        ("assignments.csv", f"path,cluster\na.jpg,{'9' * 5000}\n", "row 1 has cluster '99999999999999999999'"),
         ("assignments.csv", "path,cluster\n", "no rows"),
         ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
         ("summary.json", "{", r"summary\.json: no valid json"),

@@ -54,7 +54,7 @@ def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
     if not clustered:
         facts = changed_epochs(facts, l2=None, l3=None)
     text = next(check.text for check in judge(facts).checks if check.title == "No empty or dominant cluster")
-    assert ("The run makes equal sizes" in text) is said
+    assert ("The run asks for equal sizes" in text) is said
 
 
 @pytest.mark.parametrize(

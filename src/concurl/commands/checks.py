@@ -15,7 +15,8 @@ def check_run(folder: Path) -> None:
     if not folder.exists():
         raise no_such(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is a file; give the run's folder: {folder.parent}")
+        inside = f": {folder.parent}" if (folder.parent / "config.json").exists() else ""
+        raise UserError(f"{folder} is a file; give the run's folder{inside}")
     if (folder / "config.json").exists() and not any((folder / name).exists() for name in ("model", "assignments.csv")):
         raise UserError(
             f"{folder}: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', folder)}"

@@ -35,8 +35,9 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     speak(given.quiet)
     check_run(given.run)
-    if given.images < 8 or given.up_to < 2:
-        raise UserError(f"--images {given.images} --up-to {given.up_to}: at least 8 images and 2 clusters are needed")
+    for option, value, least in (("--images", given.images, 8), ("--up-to", given.up_to, 2)):
+        if value < least:
+            raise UserError(f"{option} {value}: at least {least} are needed")
     from concurl.clustering.stability import stabilities
     from concurl.report.verdict import trouble_of
     from concurl.runs import runfolder

@@ -100,22 +100,23 @@ def clusters_learned(facts: RunFacts) -> Check | None:
             "alone has learned. Agreement says little about them; a random sample of each says more.",
         )
     worst = max(ends)
-    numbers = f"{worst:.2f} at the end; pure guessing would give ln\u00a0{facts.n_clusters} = {level:.2f}"
+    guessing = f"pure guessing would give ln\u00a0{facts.n_clusters} = {level:.2f}"
     if worst > STUCK * level:
         return Check(
             "bad",
             NOT_STARTED,
-            f"The cluster losses stayed near guessing: {numbers}. Usually the codes are too soft or the features not ready: "
-            f"try more --epochs{_longer(facts)}, a smaller --epsilon (0.03) or a later --cluster-start.",
+            f"The cluster losses stayed near guessing: {worst:.2f} at the end; {guessing}. Usually the codes are too soft or the "
+            f"features not ready: try more --epochs{_longer(facts)}, a smaller --epsilon (0.03) or a later --cluster-start.",
         )
     if worst > LOOSE * level:
         return Check(
             "watch",
             "The clusters are loose",
-            f"The larger cluster loss is {numbers}. Two altered views of one image often fall into different clusters. Such "
-            f"groups tend to follow colour and light rather than content. Try more --epochs{_longer(facts)}, or more images.",
+            f"At the end one of the cluster losses is {worst:.2f}; {guessing}. Two altered views of one image often fall into "
+            f"different clusters. Such groups tend to follow colour and light rather than content. Try more "
+            f"--epochs{_longer(facts)}, or more images.",
         )
-    return Check("good", LEARNED, f"The larger cluster loss is {numbers}. Lower is better.")
+    return Check("good", LEARNED, f"At the end no cluster loss is above {worst:.2f}; {guessing}.")
 
 
 def _longer(facts: RunFacts) -> str:
@@ -157,7 +158,7 @@ def _doubtful(facts: RunFacts) -> Check | None:
     return Check(
         "watch",
         f"{counted(len(doubtful), 'cluster')} mostly unsure",
-        f"Of the images in {', '.join(few)}{more} most are unsure: the ensemble's members put them elsewhere. Perhaps there are "
+        f"Most images of {', '.join(few)}{more} are unsure: the ensemble's members put them elsewhere. Perhaps there are "
         f"fewer than {facts.n_clusters} groups, or some are not learned yet: try {fewer}more --epochs.",
     )
 
@@ -186,7 +187,7 @@ def _balance(facts: RunFacts) -> Check:
         )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
     if facts.config.get("balance", 0) == 1 and _clustered(facts).any():  # or one might take it for a finding
-        ratio += " The run makes equal sizes: if some kinds are much more common than others, try --balance 0.7."
+        ratio += " The run asks for equal sizes: if some kinds are much more common than others, try --balance 0.7."
     return Check("good", "No empty or dominant cluster", ratio)
 
 

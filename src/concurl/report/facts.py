@@ -74,10 +74,12 @@ class RunFacts:
     def read(cls, folder: Path) -> RunFacts:
         """The facts in a run's folder. Only assignments.csv must be there."""
         rows = _assignments(folder)
-        cluster = _clusters(rows, folder / "assignments.csv")
         summary = _object(folder / "summary.json")
+        known = _number(summary.get("n_clusters"))
         # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
-        k = max(int(min(np.nan_to_num(_number(summary.get("n_clusters"))), len(rows))), int(cluster.max()) + 1)
+        most = int(min(known, len(rows))) if known >= 1 else len(rows)
+        cluster = _clusters(rows, folder / "assignments.csv", most)
+        k = most if known >= 1 else int(cluster.max()) + 1
         skipped = _table(folder / "skipped.csv") or []
         given = {c: name for c, name in names_of(folder).items() if 0 <= c < k}
         return cls(
@@ -170,12 +172,12 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
     return np.asarray(z, dtype=np.float32)
 
 
-def _clusters(rows: list[dict[str, str]], path: Path) -> NDArray[np.int64]:
+def _clusters(rows: list[dict[str, str]], path: Path, k: int) -> NDArray[np.int64]:
     clusters = []
     for line, row in enumerate(rows, start=1):
         text = row.get("cluster") or ""
-        if not text.isdecimal():
-            raise UserError(f"{path}: row {line} has cluster {text!r}; a whole number from 0 is needed")
+        if not text.isdecimal() or len(text) > 18 or int(text) >= k:  # longer ones have no int64
+            raise UserError(f"{path}: row {line} has cluster {text[:20]!r}; a whole number from 0 to {k - 1} is needed")
         clusters.append(int(text))
     return np.array(clusters, dtype=np.int64)
 
