@@ -67,8 +67,9 @@ authors' later code has, **paper-cifar10-385** has as many of the 500 epochs as 
 for large images, paper-cifar10-large-stem has all 500 and ends at 0.426. By the monitor the first gained a point in its last 100
 epochs, at a learning rate that the paper keeps constant, and the second a point from epoch 275 on. So **the paper's 0.785 has not
 been reproduced with the paper's own recipe**. The settings are only in part in the paper (docs/method.md says what it leaves
-open); the arithmetic was checked: a training step written again from the paper, in float64, agrees with ours (log.md). With the
-same losses `modern` is 14 points above the paper's figure.
+open); the arithmetic was checked: a training step written again from the paper, in float64, agrees with ours (log.md). When these
+rows were recorded, the recipe changed colours as torchvision does. It now has Kornia's formulas of 2021, as the paper says, whose
+changes are twice as strong; with them it has not been run. With the same losses `modern` is 14 points above the paper's figure.
 """,
     "cifar10-variants": """\
 The runs named views24 have views of 24 px, as the recipe has now. Their prototypes start from plain k-means, and the learning
@@ -82,7 +83,8 @@ by a script; the others were run by the commands below.
     "stl10": """\
 All rows are made by `python benchmarks/ablations.py stl10 --table stl10 --date YYYY-MM-DD --set epochs=200`. They have a third of
 the paper's images and a fifth of its epochs: compare them with each other, not with the paper's. Three trainings shared one card
-(MPS), so the minutes are not those of a run alone. Do the paper's trends hold?
+(MPS), so the minutes are not those of a run alone. The recipe still had torchvision's colours, which is why the commands name
+them. Do the paper's trends hold?
 
 - *The consensus loss helps*: over BYOL + soft clustering, yes. It adds 3 points here, where the two seeds of one overlap with
   those of the other, and added 7 in an earlier try of the same eight runs (log.md). Averaged over both tries, ConCURL has 0.434,

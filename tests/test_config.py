@@ -41,8 +41,9 @@ def test_the_defaults_are_the_papers() -> None:
 def test_the_papers_recipes_say_what_the_paper_says(name: str, K: int, epochs: int, batch: int, size: int) -> None:
     c = recipe(name)
     assert (c.n_clusters, c.epochs, c.batch_size, c.image_size, c.preset) == (K, epochs, batch, size, "natural")
+    assert c.colours == "kornia"  # the paper names the library
     different = {f.name for f in dataclasses.fields(c) if getattr(c, f.name) != getattr(Config(), f.name)}
-    assert different <= {"n_clusters", "epochs", "batch_size", "image_size", "preset", "stem"}
+    assert different <= {"n_clusters", "epochs", "batch_size", "image_size", "preset", "stem", "colours"}
 
 
 def test_every_recipe_has_its_contract() -> None:

@@ -126,6 +126,9 @@ class Config:
     """Smallest share of the image's area that a random crop keeps. None: the preset's (the paper: 0.08)."""
     brightness: Annotated[float | None, Range(0, 1)] = None
     """Largest change of brightness and of contrast, as a share, either way; 0 keeps them. None: the preset's (0.4)."""
+    colours: Literal["torchvision", "kornia"] = "torchvision"
+    """Formulas of the colour changes. kornia: those that Kornia had in 2021, as the paper; at equal strengths they change
+    twice as much. torchvision: the usual ones."""
     blur_kernel: Annotated[int | None, Range(0, 255)] = None
     """Kernel of the Gaussian blur in pixels, odd; 0 switches blur off. None: the preset's (the paper: 23)."""
     n_views: Annotated[int, Range(2, 16)] = 2

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from concurl.views import augment
+from concurl.views.draw import FORMULAS
 
 
 def photos(batch: int = 6, height: int = 20, width: int = 24) -> torch.Tensor:
@@ -91,6 +92,9 @@ def test_a_quarter_turn_moves_pixels_and_blends_none(turns):
         (augment.brightness, kornia.enhance.adjust_brightness_accumulative),
         (augment.contrast, kornia.enhance.adjust_contrast_with_mean_subtraction),
         (augment.saturation, kornia.enhance.adjust_saturation_with_gray_subtraction),
+        (augment.added_brightness, lambda x, factor: kornia.enhance.adjust_brightness(x, factor - 1)),
+        (augment.contrast_from_black, kornia.enhance.adjust_contrast),
+        (augment.hsv_saturation, kornia.enhance.adjust_saturation),
     ],
 )
 def test_factors_are_kornias(ours, theirs):
@@ -99,7 +103,7 @@ def test_factors_are_kornias(ours, theirs):
     torch.testing.assert_close(images_first(ours(rows_first(x), factor)), theirs(x, factor), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("change", [augment.brightness, augment.contrast, augment.saturation])
+@pytest.mark.parametrize("change", [change for family in FORMULAS.values() for change in family])
 def test_factor_one_changes_no_bit(change):
     x = rows_first(photos())
     assert torch.equal(change(x, torch.ones(6)), x)

@@ -166,15 +166,32 @@ def test_an_operation_befalls_its_share_of_the_images(share, options):
     assert abs(changed.double().mean() - share) < 5 * (share * (1 - share) / n) ** 0.5
 
 
-def test_jitter_draws_kornias_ranges_in_the_stated_order():
+@pytest.mark.parametrize(
+    ("colours", "brightness", "contrast", "saturation"),
+    [
+        (
+            "torchvision",
+            kornia.enhance.adjust_brightness_accumulative,
+            kornia.enhance.adjust_contrast_with_mean_subtraction,
+            kornia.enhance.adjust_saturation_with_gray_subtraction,
+        ),
+        (  # as in its ColorJiggle
+            "kornia",
+            lambda x, factor: kornia.enhance.adjust_brightness(x, factor - 1),
+            kornia.enhance.adjust_contrast,
+            kornia.enhance.adjust_saturation,
+        ),
+    ],
+)
+def test_jitter_draws_kornias_ranges_in_the_stated_order(colours, brightness, contrast, saturation):
     images, u = noise(32, 12), rolls(32)
-    spec = ViewSpec(12, jitter=0.8, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.1)
+    spec = ViewSpec(12, colours=colours, jitter=0.8, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.1)
     got = draw.random_view(augment.from_uint8(images), spec, u, first(32))
 
     x = images / 255
-    y = kornia.enhance.adjust_brightness_accumulative(x, 0.6 + 0.8 * u[:, draw.BRIGHTNESS])
-    y = kornia.enhance.adjust_contrast_with_mean_subtraction(y, 0.7 + 0.6 * u[:, draw.CONTRAST])
-    y = kornia.enhance.adjust_saturation_with_gray_subtraction(y, 0.8 + 0.4 * u[:, draw.SATURATION])
+    y = brightness(x, 0.6 + 0.8 * u[:, draw.BRIGHTNESS])
+    y = contrast(y, 0.7 + 0.6 * u[:, draw.CONTRAST])
+    y = saturation(y, 0.8 + 0.4 * u[:, draw.SATURATION])
     y = kornia.enhance.adjust_hue(y, (0.2 * u[:, draw.HUE] - 0.1) * 2 * math.pi)
     y = torch.where((u[:, draw.JITTER] < 0.8)[:, None, None, None], y, x)
     expected = augment.normalise(y.transpose(1, 2))

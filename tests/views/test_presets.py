@@ -62,8 +62,9 @@ def test_none_only_resizes():
 
 
 def test_the_users_options_win():
-    own = spec(crop_min=0.3, blur_kernel=9, solarise=0.2, sobel=True)
+    own = spec(crop_min=0.3, blur_kernel=9, solarise=0.2, sobel=True, colours="kornia")
     assert (own.crop_min, own.blur_kernel, own.sobel, own.solarise) == (0.3, 9, True, (0.0, 0.2))
+    assert (own.colours, spec().colours) == ("kornia", "torchvision")
     assert spec(blur_kernel=0).blur == (0.0, 0.0)
     for preset, brightness in (("natural", 0.1), ("gray", 0.0), ("none", 0.3)):
         own = spec(preset, brightness=brightness)

@@ -60,9 +60,7 @@ def warp(x: Tensor, theta: Tensor, size: int, padding: str) -> Tensor:
     return x.transpose(1, 2)
 
 
-# ---- colour: torchvision's ColorJitter ---------------------------------------------------------------------
-#
-# NOTE: the paper used kornia, whose ColorJitter had other formulas then: it is called ColorJiggle now.
+# ---- colour: as torchvision's ColorJitter changes it -------------------------------------------------------
 
 
 def luma(x: Tensor) -> Tensor:
@@ -82,6 +80,27 @@ def contrast(x: Tensor, factor: Tensor) -> Tensor:
 
 def saturation(x: Tensor, factor: Tensor) -> Tensor:
     return torch.lerp(luma(x), x, _per_image(factor)).clamp_(0, 1)
+
+
+# ---- colour: as Kornia's ColorJitter changed it in 2021, which the paper used; now its ColorJiggle -----------
+
+
+def added_brightness(x: Tensor, factor: Tensor) -> Tensor:
+    return (x + (_per_image(factor) - 1)).clamp_(0, 1)
+
+
+def contrast_from_black(x: Tensor, factor: Tensor) -> Tensor:
+    return (x * _per_image(factor)).clamp_(0, 1)
+
+
+def hsv_saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """Scale HSV's saturation, up to 1, and keep hue and value: each channel moves away from the largest, or towards it."""
+    top, bottom = x.amax(2, keepdim=True), x.amin(2, keepdim=True)
+    most = top / (top - bottom).clamp(min=1e-12)  # there the smallest channel is 0 and the saturation 1
+    return torch.lerp(top, x, torch.minimum(_per_image(factor), most))
+
+
+# ---- colour: the same in both --------------------------------------------------------------------------------
 
 
 def hue(x: Tensor, turns: Tensor) -> Tensor:

@@ -20,6 +20,13 @@ JITTER, BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAY, BLUR, SIGMA, SOLARISE = ran
 COLUMNS = 39
 
 
+# by the ViewSpec's `colours`: brightness, contrast, saturation
+FORMULAS = {
+    "torchvision": (augment.brightness, augment.contrast, augment.saturation),
+    "kornia": (augment.added_brightness, augment.contrast_from_black, augment.hsv_saturation),
+}
+
+
 class Box(NamedTuple):
     """Where the crops are, in whole pixels: four tensors (B,)."""
 
@@ -135,12 +142,13 @@ def _jitter(x: Tensor, spec: ViewSpec, u: Tensor) -> Tensor:
     def factor(column: int, strength: float) -> Tensor:
         return torch.where(chosen, _between(u[:, column], 1 - strength, 1 + strength), 1.0)  # 1 does nothing
 
+    brightness, contrast, saturation = FORMULAS[spec.colours]
     if spec.brightness:
-        x = augment.brightness(x, factor(BRIGHTNESS, spec.brightness))
+        x = brightness(x, factor(BRIGHTNESS, spec.brightness))
     if spec.contrast:
-        x = augment.contrast(x, factor(CONTRAST, spec.contrast))
+        x = contrast(x, factor(CONTRAST, spec.contrast))
     if spec.saturation:
-        x = augment.saturation(x, factor(SATURATION, spec.saturation))
+        x = saturation(x, factor(SATURATION, spec.saturation))
     if spec.hue:
         x = augment.hue(x, torch.where(chosen, _between(u[:, HUE], -spec.hue, spec.hue), 0.0))
     return x

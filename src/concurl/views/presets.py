@@ -43,6 +43,8 @@ class ViewSpec:
     """What a rotated or shifted view sees beyond the image."""
 
     # ---- colour -------------------------------------------------------------------------------------------
+    colours: Literal["torchvision", "kornia"] = "torchvision"
+    """Whose formulas brightness, contrast and saturation follow."""
     jitter: float = 0.0
     """Probability of the four colour changes that follow, together."""
     brightness: float = 0.0
@@ -99,7 +101,7 @@ def view_spec(config: Config) -> ViewSpec:
     elif config.blur_kernel is not None:  # a kernel asks for blur, even if the preset has none
         spec = dataclasses.replace(spec, blur=ALWAYS_AND_EVERY_OTHER_TIME, blur_kernel=config.blur_kernel)
     # BYOL solarises the second view only
-    return dataclasses.replace(spec, sobel=config.sobel, solarise=(0.0, config.solarise))
+    return dataclasses.replace(spec, colours=config.colours, sobel=config.sobel, solarise=(0.0, config.solarise))
 
 
 def _natural(size: int) -> ViewSpec:
