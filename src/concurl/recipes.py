@@ -91,6 +91,7 @@ def digits() -> Config:
         head_init="projector",
         codes_from="target",
         queue_size=960,
+        min_sureness=0.9,
         epochs=120,
         batch_size=64,
         optimizer="adamw",
