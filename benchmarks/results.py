@@ -80,9 +80,9 @@ their commands train from scratch.
 """,
     "stl10": """\
 The images are training images 0 to 4,000, as JPEG files of quality 95. All rows are made by `python benchmarks/ablations.py stl10
---table stl10 --date YYYY-MM-DD --set epochs=200`. They have a third of the paper's images and a fifth of its epochs: compare them
-with each other, not with the paper's. Three trainings shared one card (MPS), so the minutes are not those of a run alone. The
-recipe still had torchvision's colours, which is why the commands name them. Do the paper's trends hold?
+--table stl10 --date YYYY-MM-DD --set epochs=200 colours=torchvision`. They have a third of the paper's images and a fifth of its
+epochs: compare them with each other, not with the paper's. Three trainings shared one card (MPS), so the minutes are not those of
+a run alone. The recipe has since taken Kornia's colours. Do the paper's trends hold?
 
 - *The consensus loss helps*: over BYOL + soft clustering, probably. Here it adds 3 points, with overlapping seeds; in an earlier
   try of the same eight runs ([log](log.md)) it added 7. Over both tries, four runs each, ConCURL has 0.434 (0.415 to 0.461), soft
