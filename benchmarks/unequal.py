@@ -101,9 +101,9 @@ def main() -> None:
                 if (f"{ratio:g}", str(seed), f"{balance:g}") in done():
                     continue
                 run = place / f"balance-{balance}"
-                # Prototypes from plain k-means, as the recipe had them when this table was made.
+                # Prototypes from plain k-means, and all images heard, as the recipe had it when this table was made.
                 new = [str(place / "pictures"), "--recipe", "digits", "-k", "10", "--seed", str(seed)]
-                new += ["--prototype-init", "kmeans"]
+                new += ["--prototype-init", "kmeans", "--min-sureness", "0"]
                 source = new if run == first else ["--from", str(first), "--balance", str(balance)]
                 if concurl(["fit", *source, "-o", str(run), "--overwrite", "--no-report", "--quiet"]):
                     raise SystemExit(f"{run} failed")

@@ -53,7 +53,7 @@ def _best_pairs(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def nmi(a: ArrayLike, b: ArrayLike) -> float:
-    """MI(a, b) / sqrt(H(a) H(b)): the paper's geometric mean (scikit-learn's default is the arithmetic one)."""
+    """MI(a, b) / sqrt(H(a) H(b)), as Strehl and Ghosh define it (scikit-learn's default divides by the arithmetic mean)."""
     joint = contingency(a, b) / np.asarray(a).size
     row, column = joint.sum(1), joint.sum(0)
     if min(joint.shape) == 1:  # a single cluster agrees only with another single one
