@@ -38,6 +38,41 @@ def test_the_lens_changes_the_pictures_of_every_cluster(page: Any, browser: Brow
     assert visible() == ["random"] * 6
 
 
+def test_all_images_of_a_cluster_lie_in_one_grid_the_surest_first(page: Any, browser: Browser, run: Run) -> None:
+    button = page.find_element(By.CSS_SELECTOR, "[data-all='2']")
+    button.click()
+    assert button.get_property("textContent") == "Show fewer: Cluster 2"
+    assert button.get_attribute("aria-expanded") == "true"
+    mine = {row["path"]: float(row["confidence"]) for row in run.rows() if row["cluster"] == "2"}
+    assert len(mine) > 12  # more than the galleries show
+    thumbs = browser.js(SHOWN, "#cluster-2 .thumb")
+    told = [thumb.accessible_name.rsplit(", confidence ", 1) for thumb in thumbs]
+    assert sorted(path for path, _ in told) == sorted(mine)
+    assert all(sure == f"{mine[path]:.3f}" for path, sure in told)
+    assert [sure for _, sure in told] == sorted((sure for _, sure in told), reverse=True)
+    assert browser.console() == []
+    mean = (
+        "const c = arguments[0].querySelector('canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "return [0, 1, 2].map((k) => d.filter((_, i) => i % 4 === k).reduce((a, b) => a + b, 0) * 4 / d.length)"
+    )
+    until(lambda: max(browser.js(mean, thumbs[-1])) > 0)
+    for thumb, (path, _) in zip(thumbs, told, strict=True):
+        i, _ = row_of(run, path)
+        assert np.abs(run.images[i].mean(axis=(1, 2)) - browser.js(mean, thumb)).max() < 6
+    assert [thumb.get_attribute("tabindex") for thumb in thumbs] == ["0"] + ["-1"] * (len(thumbs) - 1)
+    thumbs[0].send_keys(Keys.ARROW_RIGHT)
+    assert browser.driver.switch_to.active_element == thumbs[1]
+    thumbs[1].click()
+    assert text(page, "viewer-path") == told[1][0]
+    assert page.find_element(By.ID, "viewer-picture").is_displayed()
+    page.find_element(By.ID, "viewer-on").click()
+    assert text(page, "viewer-path") == told[2][0]
+    page.find_element(By.ID, "viewer-close").click()
+    button.click()
+    assert button.get_property("textContent") == "Show all: Cluster 2"
+    assert len(browser.js(SHOWN, "#cluster-2 .thumb")) == 12
+
+
 def test_pictures_show_the_right_image(page: Any, browser: Browser, run: Run) -> None:
     means = browser.js(
         "const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});"

@@ -87,12 +87,13 @@ def test_the_histogram_counts_every_value() -> None:
     assert ">2 images</text>" in str(histogram(values, "agreement"))  # what the tallest bar stands for
 
 
-def test_a_levels_name_stands_where_no_curve_is() -> None:
+def test_a_curve_that_begins_late_has_the_whole_chart() -> None:
     late = np.where(X > 7, X, math.nan)
-    for y, anchor in ((X, "end"), (late, "start")):
-        chart = line_chart("k", "t", "n", X, [Line("a", y)], level=("ln 10", 2.0))
-        assert chart is not None
-        assert re.search(rf'class="level-name"[^>]*text-anchor="{anchor}"', str(chart.svg))
+    chart = line_chart("k", "t", "n", X, [Line("a", late, spread=np.ones(len(X)))], level=("ln 10", 2.0))
+    assert chart is not None
+    assert chart.data["x"] == [8, 9, 10]
+    (curve,) = drawn(chart, "polyline")
+    assert (points(curve)[0, 0], points(curve)[-1, 0]) == (44, 348)
 
 
 def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:

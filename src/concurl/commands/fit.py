@@ -313,8 +313,10 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         if opened.labels is not None and (over := over_labelled(opened.labels)):
             print(over)
     config, found = result.trained.config, result.assignment
-    sizes = sorted(np.bincount(found.labels, minlength=config.n_clusters).tolist())
-    shown = ", ".join(map(str, sizes)) if len(sizes) <= 20 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    sizes = np.bincount(found.labels, minlength=config.n_clusters)
     where = folder / "report.html" if report else folder
     unsure = int((found.agreement < UNSURE).sum())
-    print(f"{len(opened.images):,} images in {config.n_clusters} clusters of {shown}; {unsure:,} unsure: {where}")
+    print(
+        f"{len(opened.images):,} images in {config.n_clusters} clusters of {sizes.min():,} to {sizes.max():,}; "
+        f"{unsure:,} unsure: {where}"
+    )

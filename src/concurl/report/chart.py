@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from markupsafe import Markup
@@ -31,6 +31,9 @@ class Line:
     y: Floats
     colour: str = "var(--accent)"
     spread: Floats | None = None
+
+    def since(self, begin: int) -> Line:
+        return replace(self, y=self.y[begin:], spread=None if self.spread is None else self.spread[begin:])
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,13 @@ def line_chart(
     if not kept:
         return None
     low, high = limits or _extent(kept, level)
+    # what begins late begins at the left: the cluster losses have their say in the last 15% of a run
+    begin = min(int(np.isfinite(line.y).argmax()) for line in kept)
+    x, kept = x[begin:], [line.since(begin) for line in kept]
     frame = _Frame(float(x[0]), float(x[-1]), low, high)
     parts = [frame.axes()]
     if level and low <= level[1] <= high:
-        late = not any(np.isfinite(line.y[: len(x) // 2]).any() for line in kept)  # then there is room at the left
-        parts.append(frame.level(*level, at_left=late))
+        parts.append(frame.level(*level))
     pick = _thin(len(x))
     parts += [frame.curve(x[pick], line, pick) for line in kept]
     svg = _svg(title, _in_words(x, kept, level), parts)
@@ -144,16 +149,13 @@ class _Frame:
         )
         return Markup("").join(parts)
 
-    def level(self, name: str, y: float, *, at_left: bool) -> Markup:
-        """A dashed line across, with its name at one end."""
+    def level(self, name: str, y: float) -> Markup:
+        """A dashed line across, with its name at the right: losses fall, so there is room."""
         at = self.down(y)
         return Markup(
             '<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-            '<text class="level-name" x="{}" y="{}" text-anchor="{}">{}</text>'
-        ).format(
-            *(_LEFT, WIDTH - _RIGHT, at, at),
-            *(_LEFT if at_left else WIDTH - _RIGHT, round(at - 5, 1), "start" if at_left else "end", name),
-        )
+            '<text class="level-name" x="{}" y="{}" text-anchor="end">{}</text>'
+        ).format(_LEFT, WIDTH - _RIGHT, at, at, WIDTH - _RIGHT, round(at - 5, 1), name)
 
     def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:
         """The line at the epochs x, which are those that `pick` chooses from its own."""

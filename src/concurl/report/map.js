@@ -200,8 +200,7 @@ if ($("canvas")) {
     if (picture) {
       const put = (cut) => { if (selected === i) picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height); };
       picture.getContext("2d").clearRect(0, 0, picture.width, picture.height);
-      const cut = sheetOf(i, put);
-      if (cut) put(cut);
+      withCut(i, put);
     }
     mark();
     if (aloud) $("map-said").textContent = `${pathOf(i)}, ${name}, ${sure}`;
@@ -221,16 +220,7 @@ if ($("canvas")) {
     return pictured.get(cellAt(x, y).join()) ?? -1;
   }
   function open() {
-    if (selected < 0) return;
-    const cut = sheetOf(selected);
-    let source = document.querySelector(`.thumb[data-row="${selected}"] img`)?.src; // the galleries' is larger
-    if (cut && !source) {
-      const picture = document.createElement("canvas");
-      picture.width = picture.height = data.sheet.side;
-      picture.getContext("2d").drawImage(...cut, 0, 0, data.sheet.side, data.sheet.side);
-      source = picture.toDataURL();
-    }
-    viewer.open([{ row: selected, source }], 0);
+    if (selected >= 0) viewer.open([selected], 0);
   }
 
   // ---- zoom and move

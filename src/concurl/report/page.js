@@ -44,7 +44,7 @@ const sheets = [];
 function sheetOf(i, then) {
   const perSheet = data.sheet.across ** 2;
   const number = Math.floor(i / perSheet);
-  if (number >= data.sheet.count) return null;
+  if (i >= data.x.length || number >= data.sheet.count) return null;
   let sheet = sheets[number];
   if (!sheet) {
     sheet = sheets[number] = new Image();
@@ -58,9 +58,16 @@ function sheetOf(i, then) {
   return null;
 }
 
+function withCut(i, then) {
+  const cut = sheetOf(i, then);
+  if (cut) then(cut);
+}
+
 // ---- galleries: one tab stop per list, arrow keys inside it
-for (const list of document.querySelectorAll(".lens")) {
-  list.addEventListener("keydown", (event) => {
+for (const card of document.querySelectorAll(".card")) {
+  card.addEventListener("keydown", (event) => {
+    const list = event.target.closest(".lens");
+    if (!list) return;
     const thumbs = [...list.querySelectorAll(".thumb")];
     const at = thumbs.indexOf(document.activeElement);
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns(list), ArrowUp: -columns(list), Home: -at, End: thumbs.length - 1 - at }[event.key];
@@ -85,6 +92,43 @@ function columns(list) {
       return Number.isNaN(value) ? Infinity : value; // an empty cluster is neither sure nor unsure: it comes last
     };
     cards.append(...[...cards.children].sort((a, b) => rank(a) - rank(b) || a.dataset.cluster - b.dataset.cluster));
+  });
+}
+
+// ---- all images of a cluster, of those that the map has: cut out when they are asked for
+for (const button of document.querySelectorAll("[data-all]")) {
+  const card = button.closest(".card"), cluster = Number(button.dataset.all);
+  const rows = [...data.x.keys()].filter((i) => data.cluster[i] === cluster);
+  const label = rows.length < card.dataset.size ? `Show ${rows.length.toLocaleString("en")} of them` : "Show all";
+  button.firstChild.textContent = label;
+  button.hidden = false;
+  const thumbOf = (row, at) => {
+    const item = document.createElement("li"), thumb = document.createElement("button"), picture = document.createElement("canvas");
+    thumb.type = "button";
+    thumb.className = "thumb";
+    thumb.dataset.row = row;
+    thumb.tabIndex = at ? -1 : 0;
+    thumb.title = `${pathOf(row)}, confidence ${three(data.confidence[row])}`;
+    picture.width = picture.height = data.sheet.side;
+    withCut(row, (cut) => picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height));
+    thumb.append(picture);
+    item.append(thumb);
+    return item;
+  };
+  button.addEventListener("click", () => {
+    const open = card.classList.toggle("open");
+    button.setAttribute("aria-expanded", String(open));
+    button.firstChild.textContent = open ? "Show fewer" : label;
+    card.querySelector(".all-images")?.remove();
+    if (open) {
+      const list = document.createElement("ul");
+      list.className = `${card.querySelector(".lens").className} all-images`;
+      list.setAttribute("aria-label", `${data.names[cluster]}, the surest first`);
+      rows.sort((a, b) => data.confidence[b] - data.confidence[a]); // so a cluster frays at its end
+      list.append(...rows.map(thumbOf));
+      card.querySelector(".facts").after(list);
+    }
+    card.scrollIntoView({ block: "nearest" });
   });
 }
 
@@ -133,6 +177,16 @@ function columns(list) {
 }
 
 // ---- one image, large; `around` lists the images that previous and next lead to
+function findPicture(row, then) {
+  const larger = document.querySelector(`.thumb[data-row="${row}"] img`); // in a gallery
+  if (larger) return then(larger.src);
+  withCut(row, (cut) => {
+    const picture = document.createElement("canvas");
+    picture.width = picture.height = data.sheet.side;
+    picture.getContext("2d").drawImage(...cut, 0, 0, data.sheet.side, data.sheet.side);
+    then(picture.toDataURL());
+  });
+}
 const viewer = (() => {
   const dialog = $("viewer"), picture = $("viewer-picture");
   let around = [], at = 0;
@@ -145,14 +199,18 @@ const viewer = (() => {
     return both;
   };
   const show = () => {
-    const { row, source } = around[at];
+    const row = around[at];
     $("viewer-path").firstElementChild.textContent = pathOf(row);
     $("viewer-cluster").textContent = data.names[data.cluster[row]];
     $("viewer-swatch").style.setProperty("--c", colourOf(data.cluster[row]));
-    picture.hidden = !source;
+    picture.hidden = true;
+    picture.removeAttribute("src");
     picture.alt = pathOf(row);
-    if (source) picture.src = source;
-    else picture.removeAttribute("src");
+    findPicture(row, (source) => {
+      if (row !== around[at]) return; // the reader has gone on
+      picture.src = source;
+      picture.hidden = false;
+    });
     const facts = { Confidence: three(data.confidence[row]), "Margin over the second choice": three(data.margin[row]), "Agreement of the ensemble": three(data.agreement[row]), "Outlier score, 0 to 1": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
     if (data.next[row] >= 0) facts["Nearest other cluster"] = named(data.next[row]);
     $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
@@ -182,7 +240,7 @@ $("cards").addEventListener("click", (event) => {
   const thumb = event.target.closest(".thumb");
   if (!thumb) return;
   const thumbs = [...thumb.closest(".lens").querySelectorAll(".thumb")];
-  viewer.open(thumbs.map((t) => ({ row: Number(t.dataset.row), source: t.querySelector("img")?.src })), thumbs.indexOf(thumb));
+  viewer.open(thumbs.map((t) => Number(t.dataset.row)), thumbs.indexOf(thumb));
 });
 
 // ---- the clipboard: a button copies the text of the element that it names

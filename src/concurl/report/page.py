@@ -289,8 +289,9 @@ def _plain(value: object) -> str:
 
 
 def _advice(text: str) -> Markup:
-    """Keeps options and their numbers in one piece: a browser would break the line after their two hyphens."""
-    return Markup(re.sub(r"--[a-z][a-z-]*(?: [\d.]*\d)?", r'<span class="option">\g<0></span>', str(escape(text))))
+    """Keeps options and their numbers in one piece: a browser would break the line after their hyphens."""
+    option = r"(?<![\w-])-(?:k|-[a-z][a-z-]*)(?: [\d.]*\d)?"
+    return Markup(re.sub(option, r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 def _three(value: Any) -> str:

@@ -45,7 +45,9 @@ class Verdict:
     @property
     def trouble(self) -> str:
         """What is bad about the run; empty where nothing is."""
-        return _listed(self.checks, "bad")
+        titles = dict.fromkeys(check.title for check in self.checks if check.state == "bad")
+        # a name in capitals keeps them
+        return ", ".join(t if t[1:2].isupper() else t[:1].lower() + t[1:] for t in titles)
 
 
 def judge(facts: RunFacts) -> Verdict:
@@ -61,7 +63,7 @@ def judge(facts: RunFacts) -> Verdict:
     state: State = "bad" if "bad" in states else "watch" if "watch" in states else "good"
     n, k = len(facts.paths), facts.n_clusters
     headline = f"{counted(n, 'image')} in {counted(k, 'cluster')}"
-    figures = (*_how_sure(facts, clusters_learned(facts)), _sizes(facts))
+    figures = tuple(_how_sure(facts, clusters_learned(facts)))
     return Verdict(headline, _health(state, checks), figures, state, checks)
 
 
@@ -81,12 +83,6 @@ def _warning(text: str) -> Check:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _listed(checks: tuple[Check, ...], state: State) -> str:
-    """The titles of these checks, once each, as parts of a sentence: a name in capitals keeps them."""
-    found = [check.title for check in checks if check.state == state]
-    return ", ".join(dict.fromkeys(t if t[1:2].isupper() else t[:1].lower() + t[1:] for t in found))
 
 
 def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
@@ -111,14 +107,6 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
     return [first, f"{counted(unsure, 'image')} ({percent(unsure / len(facts.paths))}) {verb} marked unsure."]
 
 
-def _sizes(facts: RunFacts) -> str:
-    sizes, n = facts.sizes, len(facts.paths)
-    return (
-        f"The largest cluster holds {counted(int(sizes.max()), 'image')} ({percent(sizes.max() / n)}), "
-        f"the smallest {sizes.min():,} ({percent(sizes.min() / n)})."
-    )
-
-
 def _health(state: State, checks: tuple[Check, ...]) -> str:
     if not checks:
         return "Nothing in the folder says how training went."
@@ -127,7 +115,6 @@ def _health(state: State, checks: tuple[Check, ...]) -> str:
             "The run looks healthy. Whether these are the groups you are after, only you can see: look at a random "
             "sample of each below."
         )
-    what = _listed(checks, state)
     if state == "bad":
-        return f"The run is not healthy, do not rely on these clusters yet: {what}. What to do is said below."
-    return f"Look at this before relying on these clusters: {what}."
+        return "The run is not healthy, do not rely on these clusters yet. Why, and what to do, is said below."
+    return "Before you rely on these clusters, look at what is said below."
