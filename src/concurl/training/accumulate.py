@@ -33,7 +33,7 @@ class AccumulatedStep(Step):
         self.no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
         """For all parts but the last: within it a backward pass does not send its gradients to other ranks (parallel.py)."""
 
-    def backward(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+    def backward(self, views: Sequence[Tensor], now: Settings[Tensor], clustering: bool) -> Tensor:
         parts = list(zip(*(view.chunk(self.parts) for view in views), strict=True))
         known = self.known(parts, clustering)
         total = torch.zeros(4, device=views[0].device)

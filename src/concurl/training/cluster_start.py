@@ -31,11 +31,11 @@ def start_clustering(config: Config, model: Model, queue: EmbeddingQueue, monito
             branch.cluster_head.load_state_dict(branch.projector.state_dict())
     if config.prototype_init != "random" or config.queue_size:
         if world.leads:
-            _place_prototypes(config, model, queue, monitor)
+            _set_from_sample(config, model, queue, monitor)
         world.broadcast(model.prototypes.data, queue.entries)
 
 
-def _place_prototypes(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
+def _set_from_sample(config: Config, model: Model, queue: EmbeddingQueue, monitor: Monitor) -> None:
     """Place the prototypes by k-means, and fill the queue with the embeddings that k-means saw."""
     ids = sample(config.seed, len(monitor.images), max(IMAGES, config.n_clusters)).numpy()
     found = monitor.embeddings(model, ids, {"target", config.codes_from})

@@ -65,9 +65,9 @@ class CompiledStep:
     def __init__(self, step: Step) -> None:
         self.step = step
         self._run = _OrPlain()
-        places: list[tuple[Any, str]] = [(step, "objective")]
-        places += [(step, "views")] * isinstance(step.views, Views)  # a user's own may draw numbers on the host
-        places += [(block, "forward") for block in blocks(step.model)]
+        places: list[tuple[Any, str]] = [(step, "objective"), *((block, "forward") for block in blocks(step.model))]
+        if isinstance(step.views, Views):  # a user's own may draw numbers on the host
+            places.append((step, "views"))
         self._compiled = [(*place, torch.compile(getattr(*place), dynamic=False)) for place in places]
 
     def __call__(self, images: Tensor, ids: Tensor, number: Tensor, settings: Tensor, clustering: bool) -> Tensor:

@@ -14,11 +14,11 @@ def distribute_step(step: Step) -> None:
     # find_unused_parameters: the cluster parts get no gradient before clustering begins, nor projector and predictor
     # while alpha is 0. It also keeps torch from rearranging its buckets after the first step, so that a resumed run
     # adds in the same order as one without interruption.
-    joined = DistributedDataParallel(_Losses(step), find_unused_parameters=True)
-    joined.broadcast_buffers = False  # batch norm's statistics are already equal on all ranks
-    step.losses = joined  # type: ignore[method-assign]
+    averaged = DistributedDataParallel(_Losses(step), find_unused_parameters=True)
+    averaged.broadcast_buffers = False  # batch norm's statistics are already equal on all ranks
+    step.losses = averaged  # type: ignore[method-assign]
     if isinstance(step, AccumulatedStep):
-        step.no_sync = joined.no_sync
+        step.no_sync = averaged.no_sync
 
 
 class _Losses(nn.Module):

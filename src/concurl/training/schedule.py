@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from concurl.config import Config, filled
 
-ALL_HEARD = 0.2  # share of the steps with clusters: until then prototypes are k-means', and votes for them mean little
+ALL_HEARD = 0.2  # share of the steps with clusters: until then prototypes are where they began, and votes mean little
+
+Value = TypeVar("Value", float, Tensor)
 
 
-class Settings(NamedTuple):
+class Settings(NamedTuple, Generic[Value]):
     """The values of one step: floats here, 0-dimensional tensors on the device in training."""
 
-    learning_rate: float | Tensor
-    tau_b: float | Tensor
-    alpha: float | Tensor
-    beta: float | Tensor
-    gamma: float | Tensor
-    min_sureness: float | Tensor
+    learning_rate: Value
+    tau_b: Value
+    alpha: Value
+    beta: Value
+    gamma: Value
+    min_sureness: Value
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning rate, tau_B and loss weights over a run of `total_steps`."""
+    """The settings of every step of a run of `total_steps`."""
 
     config: Config
     total_steps: int
@@ -43,12 +45,17 @@ class Schedule:
         start = self.config.cluster_start if self.config.alpha > 0 else 0.0
         return min(round(start * self.total_steps), self.total_steps - 1)
 
-    def at(self, step: int) -> Settings:
+    def at(self, step: int) -> Settings[float]:
         """The settings of a step, as floats."""
+        c, risen = self.config, self._risen(step)
         factor, taken, steps = self._stage(step)
-        rate = factor * self._learning_rate(taken / steps, steps)
         return Settings(
-            rate, self._tau_b(taken / steps), self.config.alpha, *self._cluster_weights(step), self._min_sureness(step)
+            learning_rate=factor * self._learning_rate(taken / steps, steps),
+            tau_b=self._tau_b(taken / steps),
+            alpha=c.alpha,
+            beta=c.beta * risen,
+            gamma=c.gamma * risen,
+            min_sureness=self._min_sureness(step),
         )
 
     def _stage(self, step: int) -> tuple[float, int, int]:
@@ -83,13 +90,13 @@ class Schedule:
             return c.tau_b
         return c.tau_b_end - (c.tau_b_end - c.tau_b) * 0.5 * (1 + math.cos(math.pi * progress))
 
-    def _cluster_weights(self, step: int) -> tuple[float, float]:
+    def _risen(self, step: int) -> float:
+        """The share of their weights that beta and gamma have reached."""
         since = step - self.cluster_step
         if since < 0:
-            return 0.0, 0.0
+            return 0.0
         ramp = self.config.cluster_ramp * self.total_steps
-        share = min(1.0, (since + 1) / ramp) if ramp >= 1 else 1.0
-        return self.config.beta * share, self.config.gamma * share
+        return min(1.0, (since + 1) / ramp) if ramp >= 1 else 1.0
 
     def _min_sureness(self, step: int) -> float:
         heard_until = self.cluster_step + ALL_HEARD * (self.total_steps - self.cluster_step)

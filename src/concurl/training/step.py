@@ -67,19 +67,21 @@ class Step:
         views = self.views(images, ids, number)
         _check_views(views, self.config.n_views, len(images), self.config.channels)
         losses = self.backward(views, now, clustering)
-        set_learning_rate(self.optimizer, now.learning_rate)  # type: ignore[arg-type]
+        set_learning_rate(self.optimizer, now.learning_rate)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.model.update_target(now.tau_b)  # type: ignore[arg-type]
+        self.model.update_target(now.tau_b)
         return self.world.mean(losses)
 
-    def backward(self, views: Sequence[Tensor], now: Settings, clustering: bool) -> Tensor:
+    def backward(self, views: Sequence[Tensor], now: Settings[Tensor], clustering: bool) -> Tensor:
         """Compute the losses (4,) and leave their gradients in the parameters."""
         losses = self.losses(views, now, clustering)
         losses[0].backward()  # type: ignore[no-untyped-call]
         return losses.detach()
 
-    def losses(self, views: Sequence[Tensor], now: Settings, clustering: bool, known: Known | None = None) -> Tensor:
+    def losses(
+        self, views: Sequence[Tensor], now: Settings[Tensor], clustering: bool, known: Known | None = None
+    ) -> Tensor:
         """(L_total, L1, L2, L3) as one tensor; L2 and L3 are 0 before clustering begins."""
         x = joined(views)
         with precision(self.autocast, x.device):
@@ -106,7 +108,7 @@ class Step:
         self,
         online: Embeddings,
         target: Embeddings | None,  # None where no loss needs it: see `target`
-        now: Settings,
+        now: Settings[Tensor],
         clustering: bool,
         q: Tensor | None = None,  # (V, B, K): the codes, where they are known
     ) -> Tensor:
@@ -167,7 +169,7 @@ class Step:
         return q[:, :B]
 
     @torch.no_grad()
-    def heard(self, z: Tensor, q: Tensor, min_sureness: float | Tensor) -> Tensor:
+    def heard(self, z: Tensor, q: Tensor, min_sureness: Tensor) -> Tensor:
         """(V * B, 1): is the ensemble sure enough of an image's cluster, in the mean over its views?
 
         NOTE: not in the paper. Balance gives every image a cluster, also those that fit none. Such images keep their part in

@@ -19,8 +19,7 @@ TOP, LEFT, FLIP, VERTICAL_FLIP, ANGLE, QUARTER, SCALE, SHEAR, SHIFT_X, SHIFT_Y =
 JITTER, BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAY, BLUR, SIGMA, SOLARISE = range(30, 39)
 COLUMNS = 39
 
-
-# by the ViewSpec's `colours`: brightness, contrast, saturation
+# Brightness, contrast and saturation, by the name of their formulas (`colours`).
 FORMULAS = {
     "torchvision": (augment.brightness, augment.contrast, augment.saturation),
     "kornia": (augment.added_brightness, augment.contrast_from_black, augment.hsv_saturation),
