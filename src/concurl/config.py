@@ -79,8 +79,9 @@ class Config:
     queue_size: Annotated[int, Range(0, 10_000_000)] = 0
     """Past embeddings per view that join the batch when its codes are balanced. The paper: none."""
     min_sureness: Annotated[float, Range(0, 1)] = 0.0
-    """[p~] Once a fifth of the time with clusters has passed, only images that the ensemble is so sure of train the networks
-    through L2 and L3: its mean probability p for their cluster, p / (p + that for the next). The paper: 0, all images do."""
+    """[p~] Once a fifth of the time with clusters has passed, an image trains the networks through L2 and L3 only if the ensemble
+    is at least this sure of its cluster: p / (p + p'), with p its mean probability for that cluster and p' the highest for
+    another (0.5: equal; 0.9: nine to one). The paper: 0, all images do."""
     cluster_start: Annotated[float, Range(0, 1)] = 0.0
     """Share of training after which L2 and L3 begin to act: at once if alpha is 0, in the last step at the latest. The paper:
     from the start."""
