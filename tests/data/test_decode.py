@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import zlib
 from pathlib import Path
@@ -56,6 +57,15 @@ def test_exif_orientation(orientation: int, format: str) -> None:
 def test_broken_exif_does_not_cost_the_picture() -> None:
     data = encoded(Image.fromarray(scene()), "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
     assert (decode(data, 64).pixels == scene().transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_a_damaged_png_is_not_taken_for_a_black_one(mode: str) -> None:
+    data = bytearray(encoded(Image.fromarray(scene()).convert(mode), "PNG"))
+    data[len(data) // 2] ^= 1
+    assert status_of(bytes(data)) == "unreadable"
+    with pytest.raises(DecodeError, match="data stream"):
+        decode_picture(Image.open(io.BytesIO(data)), 64)
 
 
 # ---- what phones and shops write -----------------------------------------------------------------------------

@@ -39,13 +39,13 @@ def export_folders(
     root = root or _root(run, facts)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
+    named = read_names(names) if names else names_of(run)
+    found = _found(run, root)
     listed = facts["source"].lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
     if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
         )
-    named = read_names(names) if names else names_of(run)
-    found = _found(run, root)
     top = _top(root, [file for _, file in found])
     folders = {cluster: _folder(int(cluster), named) for cluster in {row["cluster"] for row, _ in found}}
     counts: Counter[str] = Counter()

@@ -24,7 +24,7 @@ from concurl.data.pictures.header import failure, open_image
 from concurl.data.pictures.reading import OWN, Colour, Reading
 from concurl.data.pictures.tiff import PHOTOMETRIC, SAMPLE_BITS, is_cut, mended
 
-VERSION = 5  # raise it when the same file would give other pixels: packed copies are then made anew
+VERSION = 6  # raise it when the same file would give other pixels: packed copies are then made anew
 
 _STRIP = 64  # rows that are converted at once: a whole picture in float64 would take twice its own memory
 
@@ -102,7 +102,8 @@ def resized(image: Image.Image, size: int) -> Image.Image:
 def _decoded(image: ImageFile, format: str, size: int, reading: Reading) -> Decoded:
     width, height, mode, depth = *image.size, image.mode, _depth(image)
     oddities = _oddities(image)
-    turned = _turn(image) is not None  # asked before loading, as Pillow turns TIFFs while it loads them
+    # Pillow turns TIFFs while it loads them. A PNG must not be asked before: it would load to answer, and fail unseen.
+    turned = format == "TIFF" and _turn(image) is not None
     share = _GAP * size / min(width, height)
     image.draft(None, (math.ceil(width * share), math.ceil(height * share)))
     image.load()
