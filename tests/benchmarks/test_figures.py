@@ -116,7 +116,7 @@ def test_the_four_losses_are_those_of_the_table() -> None:
     found |= {"concurl-300-seed0": "0.7", "concurl-300-seed1": "0.9", "concurl-1000": "0.99"}
     rows = [{"name": name, "codes_acc": acc, "kmeans_v_xi_acc": "0.6", "minutes": "7"} for name, acc in found.items()]
     rows[-2]["minutes"] = "9"
-    assert [line.split(" | ")[1:] for line in four_losses(rows)[2:]] == [
+    assert [line.split(" | ")[1:] for line in four_losses("cifar10", rows)[2:]] == [
         ["0.500", "7.0 |"],
         ["0.600", "7.0 |"],
         ["0.810", "7.0 |"],
