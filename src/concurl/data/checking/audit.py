@@ -31,7 +31,8 @@ from concurl.csvlines import csv_lines
 from concurl.data.checking.examine import examined, task_for
 from concurl.data.checking.firsts import Firsts
 from concurl.data.checking.workers import Lost, ordered_map, worker_count
-from concurl.data.files.listing import Listing, PathLike, list_source
+from concurl.data.files.entry import PathLike
+from concurl.data.files.listing import Listing, list_source
 from concurl.data.pictures.decode import FIRST_PAGE
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.errors import one_line
