@@ -88,14 +88,8 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def cannot_write(
-    error: OSError,
-    path: Path,
-    needed: int = 0,
-    written: int = 0,
-    remedy: str = "",  # instead of choosing another folder
-) -> Exception:
-    """What to tell the user about a write that failed."""
+def cannot_write(error: OSError, path: Path, needed: int = 0, written: int = 0, remedy: str = "") -> Exception:
+    """What to tell the user about a write that failed; `remedy` is told instead of choosing another folder."""
     if error.errno in FULL:
         return disk_full(path, needed, written, remedy)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):

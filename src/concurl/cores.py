@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # as a container sees its own
+_LIMITS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # time and period, in version 2 and 1
 
 
 def usable_cores() -> int:
@@ -22,15 +24,8 @@ def _quota(group: Path) -> float:
     `docker --cpus` and a pod's limit hide no cores. With threads on all of them, the time allowed for each tenth of a
     second would be used up early, and everything would stand still for the rest of it.
     """
-    try:
-        time, period = (group / "cpu.max").read_text().split()
-    except (OSError, ValueError):  # version 1 of the control groups
-        try:
-            time, period = ((group / "cpu" / f"cpu.cfs_{what}_us").read_text() for what in ("quota", "period"))
-        except OSError:
-            return math.inf
-    try:
-        cores = float(time) / float(period)
-    except (ValueError, ZeroDivisionError):  # "max": no limit
-        return math.inf
-    return cores if cores > 0 else math.inf  # -1: no limit
+    for files in _LIMITS:
+        with suppress(OSError, ValueError, ZeroDivisionError):  # no such files, or "max": no limit
+            time, period = map(float, " ".join((group / file).read_text() for file in files).split())
+            return time / period if time > 0 else math.inf  # -1: no limit
+    return math.inf

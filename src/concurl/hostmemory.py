@@ -20,8 +20,13 @@ def free_host_memory() -> int:
         found.append(_difference(_number(f"{group}/{limit}"), held))
     space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if space != resource.RLIM_INFINITY:
-        found.append(_difference(space, _number("/proc/self/status", "VmSize", 1024)))
+        found.append(_difference(space, address_space()))
     return min((bytes for bytes in found if bytes is not None), default=2**31)
+
+
+def address_space() -> int | None:
+    """Bytes that this process has mapped, used or not; None where nobody says (not Linux)."""
+    return _number("/proc/self/status", "VmSize", 1024)
 
 
 def _number(path: str, name: str = "", unit: int = 1) -> int | None:

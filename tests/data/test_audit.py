@@ -20,7 +20,6 @@ from mutants import mutated
 from pictures import encoded, png, png_bomb, scene
 from PIL import Image
 
-from concurl.data.checking import audit as audit_module
 from concurl.data.checking.audit import Row, audit, summarise, write_csv
 from concurl.data.checking.firsts import Firsts
 from concurl.errors import RunError
@@ -64,26 +63,6 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     assert "5 ok" in str(summary)
     assert all(f"\n{status}, for example " in str(summary) for status in set(expected.values()) - {"ok"})
     assert done == [("audit", i + 1, len(expected)) for i in range(len(expected))]
-
-
-def test_a_crashing_decoder_costs_its_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for i in range(12):
-        (photos / f"{i:02}.png").write_bytes(encoded(Image.fromarray(scene(seed=i)), "PNG"))
-    (tmp_path / "crashing.py").write_text(
-        "import os\n"
-        "from concurl.data.checking import examine as real\n"
-        "def examine(task):\n"
-        "    if b'05.png' in task:\n"
-        "        os._exit(1)\n"
-        "    return real.examine(task)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(audit_module, "EXAMINE", "crashing:examine")
-    rows = list(audit(photos, workers=2))
-    assert [row.status for row in rows] == ["ok"] * 5 + ["unreadable"] + ["ok"] * 6
-    assert rows[5].reason == "the decoder crashed (exit code 1)"
 
 
 def test_files_that_vanish_or_change_meanwhile(tmp_path: Path) -> None:

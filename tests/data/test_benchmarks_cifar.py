@@ -333,11 +333,3 @@ def test_official_counts_are_checked_by_default(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"9,219 bytes found, 30,730,000 expected"):
         load_benchmark("cifar10", tmp_path)
-
-
-def test_another_size_is_resized(tmp_path):
-    write_set(tmp_path, "10", "binary", packed=False)
-    small, same = (load_benchmark("cifar10", tmp_path, image_size=size).images.images for size in (16, 32))
-    means = same.reshape(-1, 3, 16, 2, 16, 2).mean(axis=(3, 5))
-    assert small.shape == (19, 3, 16, 16)
-    assert np.corrcoef(means.ravel(), small.ravel())[0, 1] > 0.9

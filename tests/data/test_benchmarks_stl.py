@@ -60,10 +60,6 @@ def test_pixels_and_labels_are_the_written_ones(folder, name, splits, without_la
     assert list(read.images.names) == [f"stl10/{split}/{i:05d}" for split in splits for i in range(SMALL[split])]
 
 
-def test_the_folder_itself_can_be_given(folder):
-    assert len(load_benchmark("stl10", folder).images) == 5
-
-
 def test_official_classes_and_counts(folder, monkeypatch):
     assert tuple((folder / "class_names.txt").read_text().split()) == stl.CLASSES
     monkeypatch.undo()

@@ -232,10 +232,6 @@ def test_large_jpegs_are_decoded_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [(150, 100), (100, 400)]  # the least eighth, quarter or half above 96, by the smaller edge
 
 
-def test_the_same_size_is_untouched() -> None:
-    assert (decode(encoded(Image.fromarray(scene()), "PNG"), 64).pixels.transpose(1, 2, 0) == scene()).all()
-
-
 def test_too_small_and_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded_webp = encoded(Image.new("RGB", (16, 16)), "WEBP", lossless=True)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("a pixel was decoded"))

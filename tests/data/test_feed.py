@@ -86,16 +86,6 @@ def test_a_choice_of_images_is_read_like_a_set_of_its_own(kind: type, images: np
     )
 
 
-def test_a_choice_of_a_set_on_disk_stays_there_where_it_does_not_fit(
-    images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save(tmp_path / "pack.npy", images)
-    some = pick(np.load(tmp_path / "pack.npy", mmap_mode="r"), np.arange(0, 50, 2))
-    assert isinstance(make_feed(some, CPU), Resident)
-    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: 1000)
-    assert isinstance(make_feed(some, CPU), Streaming)
-
-
 def test_a_reader_that_is_left_or_fails_ends(images: np.ndarray) -> None:
     feed = Streaming(images, CPU)
     batches = feed.batches(epoch_order(0, 0, 50), 4)
@@ -123,16 +113,19 @@ def test_a_reader_goes_a_little_ahead_and_ends_when_it_is_left() -> None:
     assert len(begun) < 10
 
 
-def test_what_does_not_fit_is_streamed(images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "pack.npy"
-    np.save(path, images)
-    mapped = np.load(path, mmap_mode="r")
-    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: images.nbytes)
+@pytest.mark.parametrize("chosen", [None, np.arange(0, 50, 2)], ids=["all", "some"])
+def test_what_does_not_fit_is_streamed(
+    images: np.ndarray, chosen: np.ndarray | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "pack.npy", images)
+    mapped = np.load(tmp_path / "pack.npy", mmap_mode="r")
+    mapped = mapped if chosen is None else pick(mapped, chosen)
+    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: mapped.nbytes)
     assert isinstance(make_feed(mapped, CPU), Streaming)
     feed = make_feed(images, CPU)
     assert isinstance(feed, Resident)
     assert np.shares_memory(feed.images.numpy(), images)  # an array is in memory as it is, and stays there once
-    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: 10 * images.nbytes)
+    monkeypatch.setattr("concurl.data.storage.feed.free_host_memory", lambda: 10 * mapped.nbytes)
     assert isinstance(make_feed(mapped, CPU), Resident)
 
 

@@ -19,9 +19,3 @@ def test_names_are_a_list_of_str(texts):
     assert not texts or names[-1] == texts[-1]
     with pytest.raises(IndexError):
         names[len(texts)]
-
-
-def test_names_keep_bytes_that_are_no_text():
-    names = Names()
-    names.append("a\udcff.png")
-    assert names[0] == "a\udcff.png"

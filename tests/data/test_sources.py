@@ -24,7 +24,6 @@ from concurl.data.storage import sizes
 from concurl.data.storage.packed import read_files
 from concurl.data.storage.sizes import choose_size, stored_size
 from concurl.errors import UserError
-from trees import tree_hash
 
 
 def photos(root: Path, count: int = 12, height: int = 100, width: int = 120) -> Path:
@@ -90,20 +89,6 @@ def test_order_times_and_workers_do_not_matter(tmp_path: Path) -> None:
         for workers in (0, 1, 2)
     ]
     assert all(same(sets[0], other) for other in sets[1:])
-
-
-def test_each_file_is_used_or_skipped_and_none_is_touched(tmp_path: Path) -> None:
-    (tmp_path / "zoo").mkdir()
-    expected = zoo(tmp_path / "zoo")
-    before = tree_hash(tmp_path / "zoo")
-    found = read_source(tmp_path / "zoo", cache=tmp_path / "cache")
-    assert tree_hash(tmp_path / "zoo") == before
-    assert list(found.names) == sorted(name for name, status in expected.items() if status == "ok")
-    assert {skip.path: skip.status for skip in found.skipped} == {
-        name: status for name, status in expected.items() if status != "ok"
-    }
-    assert found.summary.files == len(expected) == sum(found.summary.statuses.values())
-    assert found.summary.oddities["16-bit"] == found.summary.oddities["exif-rotated"] == 1
 
 
 def test_a_cache_within_the_folder_is_not_read(tmp_path: Path) -> None:

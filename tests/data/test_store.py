@@ -124,18 +124,6 @@ def test_a_pack_that_another_program_has_changed_is_not_used(photos: Path, monke
         read(photos)
 
 
-def test_what_another_process_packs_meanwhile_is_taken(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = packed.locked
-
-    def once_another_is_done(slot: store.Slot) -> Any:
-        monkeypatch.setattr(packed, "locked", plain)
-        assert not read(photos).reused
-        return plain(slot)
-
-    monkeypatch.setattr(packed, "locked", once_another_is_done)
-    assert read(photos).reused
-
-
 def test_other_settings_have_packs_of_their_own(photos: Path) -> None:
     readings = Reading((0, 0, 0)), Reading(depth=12)
     sets = [read(photos), read(photos, size=48), *(read(photos, reading=reading) for reading in readings)]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.files.listing import Listing, PathLike, list_source
+from concurl.data.files.entry import PathLike
+from concurl.data.files.listing import Listing, list_source
 from concurl.data.imageset import ImageSet
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.storage.packed import read_listing

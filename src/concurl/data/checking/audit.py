@@ -30,8 +30,9 @@ from concurl.counted import counted
 from concurl.csvlines import csv_lines
 from concurl.data.checking.examine import examined, task_for
 from concurl.data.checking.firsts import Firsts
-from concurl.data.checking.workers import Lost, ordered_map, worker_count
-from concurl.data.files.listing import Listing, PathLike, list_source
+from concurl.data.checking.workers import ordered_map, worker_count
+from concurl.data.files.entry import PathLike
+from concurl.data.files.listing import Listing, list_source
 from concurl.data.pictures.decode import FIRST_PAGE
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.errors import one_line
@@ -126,11 +127,7 @@ def inspect(
     firsts = None if keep_duplicates else Firsts(listing.sizes)
     for index, result in enumerate(results):
         entry = listing[index]
-        fields, pixels = (
-            ({"status": "unreadable", "reason": result.reason}, None)
-            if isinstance(result, Lost)
-            else examined(result, size)
-        )
+        fields, pixels = examined(result, size)
         # what is refused by its first bytes is not read, but its size is known all the same
         row = Row(entry.text, **({"bytes": entry.size} | fields))
         if row.status == "ok" and firsts is not None:

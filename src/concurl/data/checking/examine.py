@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.data.checking.workers import Lost
 from concurl.data.files.entry import Entry
 from concurl.data.pictures.content import DecodeError, read_content
 from concurl.data.pictures.decode import decode
@@ -29,7 +30,7 @@ def task_for(entry: Entry, root: str, size: int | None = None, reading: Reading 
 
 
 def examine(task: bytes) -> bytes:
-    """The fields of the file's audit row, and its pixels."""
+    """The fields of the file's audit row as a line of json, and its pixels."""
     path, start, length, fault, size, background, depth = json.loads(task)
     fields: dict[str, Any] = {"status": "ok", "reason": ""}
     pixels = b""
@@ -46,17 +47,18 @@ def examine(task: bytes) -> bytes:
         fields |= {"status": error.status, "reason": error.reason}
     except MemoryError:
         fields |= {"status": "too large", "reason": "reading it takes more memory than allowed"}
-    head = json.dumps(fields).encode()
-    return len(head).to_bytes(4, "little") + head + pixels
+    return json.dumps(fields).encode() + b"\n" + pixels
 
 
-def examined(result: bytes, size: int | None) -> tuple[dict[str, Any], NDArray[np.uint8] | None]:
+def examined(result: bytes | Lost, size: int | None) -> tuple[dict[str, Any], NDArray[np.uint8] | None]:
     """What `examine` found: the row's fields, and (3, size, size) where there are pixels."""
-    end = 4 + int.from_bytes(result[:4], "little")
-    fields = json.loads(result[4:end])
+    if isinstance(result, Lost):
+        return {"status": "unreadable", "reason": result.reason}, None
+    head, _, pixels = result.partition(b"\n")
+    fields = json.loads(head)
     if size is None or fields["status"] != "ok":
         return fields, None
-    return fields, np.frombuffer(result, np.uint8, offset=end).reshape(3, size, size)
+    return fields, np.frombuffer(pixels, np.uint8).reshape(3, size, size)
 
 
 def measure(task: bytes) -> bytes:

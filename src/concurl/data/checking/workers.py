@@ -12,7 +12,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,10 +19,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 
 from concurl.cores import usable_cores
 from concurl.errors import RunError
+from concurl.hostmemory import address_space
 
 SECONDS = 120.0  # a task; the slowest picture within the caps takes 3, on a machine that has nothing else to do
 MEMORY = 2 * 2**30  # a worker, on top of what the interpreter takes
@@ -104,7 +104,7 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
+        self.connection, theirs = Pipe()
         with theirs:
             try:
                 self.process = subprocess.Popen(
@@ -115,9 +115,8 @@ class _Worker:
                     process_group=0,  # Ctrl-C goes to the whole group; here the parent decides
                 )
             except OSError as error:  # not of the file that is being written meanwhile, as it would be taken for
-                ours.close()
+                self.connection.close()
                 raise RunError(f"an image worker did not start ({error.strerror}): try again with workers=0") from error
-        self.connection = Connection(ours.detach())
         self.connection.send_bytes(json.dumps([self.function, self.memory]).encode())
 
     def await_start(self) -> None:
@@ -157,8 +156,7 @@ class _Worker:
         return {index: result}
 
     def give_up(self) -> dict[int, bytes | Lost]:
-        self.process.kill()
-        self._end()
+        self.stop()
         return self._lose(f"it took more than {self.seconds:g} s")
 
     def _lose(self, reason: str) -> dict[int, bytes | Lost]:
@@ -183,8 +181,7 @@ class _Worker:
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait()
-        self.connection.close()
+        self._end()
 
 
 def serve(descriptor: int) -> None:
@@ -214,19 +211,10 @@ def _confine(memory: int) -> None:
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     for limit, value in (
-        (resource.RLIMIT_AS, _mapped() + memory),
+        (resource.RLIMIT_AS, (address_space() or 2**30) + memory),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),  # a decoder has nothing to write
     ):
         _, hard = resource.getrlimit(limit)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
-
-
-def _mapped() -> int:
-    """Bytes of address space that the interpreter itself takes."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except FileNotFoundError:  # not Linux
-        return 2**30

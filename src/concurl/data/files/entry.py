@@ -6,6 +6,8 @@ import os
 import stat
 from typing import NamedTuple
 
+PathLike = str | os.PathLike[str]
+
 
 class Entry(NamedTuple):
     """A file of its own, or a member of a tar shard."""

@@ -6,31 +6,23 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from concurl.data.files.entry import Entry, find_entry
+from concurl.data.files.entry import Entry, PathLike, find_entry
 from concurl.data.files.shards import is_shard, list_members
-
-Inode = tuple[int, int]
-
-
-def inode(path: str | bytes | os.PathLike[str]) -> Inode:
-    """What tells a folder from all others, by whichever path it was reached."""
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
 
 
 def walk(
     root: bytes,
     *,
     enter: Callable[[bytes], bool] = lambda _: True,
-    exclude: Collection[Inode] = (),
+    exclude: Collection[PathLike] = (),
     cache: Path | None = None,
 ) -> Iterator[Entry]:
     """All files below, by the bytes of their names, in the folders that `enter` lets in; shards give their members.
 
-    Hidden files and folders (.DS_Store, .thumbnails) are left out. Links are followed, but no folder is
-    entered twice, so a loop of links ends. cache: see `list_members`.
+    Hidden files and folders (.DS_Store, .thumbnails) are left out. Links are followed, but no folder is entered
+    twice, so a loop of links ends; and none of `exclude`. cache: see `list_members`.
     """
-    seen = {inode(root), *exclude}
+    seen = {_inode(root), *(_inode(path) for path in exclude if os.path.isdir(path))}
     stack = [iter(_sorted_names(root, b""))]
     while stack:
         name = next(stack[-1], None)
@@ -42,7 +34,7 @@ def walk(
             yield from list_members(root, name[:-1], cache)
         elif enter(name[:-1]):
             try:
-                if (folder := inode(os.path.join(root, name))) not in seen:
+                if (folder := _inode(os.path.join(root, name))) not in seen:
                     seen.add(folder)
                     stack.append(iter(_sorted_names(root, name)))
             except OSError as error:
@@ -58,6 +50,12 @@ def _sorted_names(root: bytes, folder: bytes) -> list[bytes]:
                 slash = b"/" if is_shard(entry.name) or _is_folder(entry) else b""
                 names.append(folder + entry.name + slash)
     return sorted(names)
+
+
+def _inode(folder: PathLike | bytes) -> tuple[int, int]:
+    """What tells a folder from all others, by whichever path it was reached."""
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

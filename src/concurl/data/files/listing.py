@@ -8,15 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
-from concurl.data.files.entry import Entry, find_entry
-from concurl.data.files.folder import Inode, inode, walk
+from concurl.data.files.entry import Entry, PathLike, find_entry
+from concurl.data.files.folder import walk
 from concurl.data.files.lists import LIST_SUFFIXES, read_paths
 from concurl.data.files.names import Names
 from concurl.data.files.pattern import find_matches, is_pattern, split_pattern
 from concurl.data.files.shards import is_shard, list_members
 from concurl.errors import UserError, no_such
 
-PathLike = str | os.PathLike[str]
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
 
 
@@ -43,13 +42,9 @@ class Listing(Sequence[Entry]):
     @classmethod
     def of_list(cls, source: str, root: str, entries: Sequence[Entry]) -> Listing:
         """Sorted by name like any other, which training needs; `listed` keeps the list's own order, for its labels."""
-        by_name = sorted(range(len(entries)), key=entries.__getitem__)
-        listing = cls(source, root, (entries[line] for line in by_name))
-        listed, file, last = array("q", by_name), -1, None
-        for line in by_name:
-            file += entries[line].name != last
-            listed[line], last = file, entries[line].name
-        listing.listed = listed
+        listing = cls(source, root, sorted(entries))
+        place = {name: file for file, name in enumerate(sorted({entry.name for entry in entries}))}
+        listing.listed = array("q", [place[entry.name] for entry in entries])
         return listing
 
     def __len__(self) -> int:
@@ -72,39 +67,29 @@ class Listing(Sequence[Entry]):
 
 
 def list_source(
-    source: PathLike | Iterable[PathLike], *, exclude: Iterable[PathLike] = (), cache: Path | None = None
+    source: PathLike | Iterable[PathLike], *, exclude: Collection[PathLike] = (), cache: Path | None = None
 ) -> Listing:
-    """The files that `source` means. The folders in `exclude` (a run's own, a cache) are not entered.
+    """The files that `source` means; a folder among several paths stands for all it holds.
 
+    exclude: folders that are not entered (a run's own, a cache).
     cache: folder for what shards were found to hold (see shardindex.py).
     """
-    shut = {inode(path) for path in exclude if os.path.isdir(path)}
     if isinstance(source, str | os.PathLike):
-        return _list_one(os.path.expanduser(os.fspath(source)), shut, cache)
-    return list_files([Path(os.path.expanduser(item)) for item in source], exclude=shut, cache=cache)
-
-
-def list_files(
-    paths: Sequence[Path],
-    *,
-    root: Path | None = None,
-    exclude: Collection[Inode] = (),
-    cache: Path | None = None,
-) -> Listing:
-    """The files themselves; a folder among them stands for all it holds."""
+        return _list_one(os.path.expanduser(os.fspath(source)), exclude, cache)
+    paths = [Path(os.path.expanduser(item)) for item in source]
     if not paths:
         raise UserError("no paths were given: name a folder or at least one file")
     absolute = [os.path.abspath(path) for path in paths]
-    top = os.path.abspath(root) if root else os.path.commonpath([os.path.dirname(path) for path in absolute])
-    below = os.fsencode(top)
+    top = os.path.commonpath([os.path.dirname(path) for path in absolute])
+    root = os.fsencode(top)
     entries: list[Entry] = []
     for path in map(os.fsencode, absolute):
-        entries += _expanded(below, _relative(path, below), exclude, cache)
+        entries += _expanded(root, _relative(path, root), exclude, cache)
     title = str(paths[0]) if len(paths) == 1 else f"the {len(paths)} given paths"
     return Listing.of_list(title, top, entries)
 
 
-def _list_one(source: str, exclude: Collection[Inode], cache: Path | None) -> Listing:
+def _list_one(source: str, exclude: Collection[PathLike], cache: Path | None) -> Listing:
     path = os.path.abspath(source)
     folder, name = os.path.split(path)
     root = os.fsencode(folder)
@@ -122,7 +107,7 @@ def _list_one(source: str, exclude: Collection[Inode], cache: Path | None) -> Li
     raise no_such(source)
 
 
-def _expanded(root: bytes, name: bytes, exclude: Collection[Inode], cache: Path | None) -> Iterator[Entry]:
+def _expanded(root: bytes, name: bytes, exclude: Collection[PathLike], cache: Path | None) -> Iterator[Entry]:
     path = os.path.join(root, name)
     if os.path.isdir(path):
         prefix = os.path.join(name, b"")

@@ -7,8 +7,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from concurl.data.files.entry import Entry
-from concurl.data.files.folder import Inode, walk
+from concurl.data.files.entry import Entry, PathLike
+from concurl.data.files.folder import walk
 from concurl.errors import UserError, no_such
 
 
@@ -44,7 +44,7 @@ def split_pattern(pattern: str) -> tuple[str, list[str]]:
 
 
 def find_matches(
-    root: bytes, wanted: list[str], exclude: Collection[Inode], cache: Path | None = None
+    root: bytes, wanted: list[str], exclude: Collection[PathLike], cache: Path | None = None
 ) -> Iterator[Entry]:
     """The files that match; of a shard that does, all members."""
 

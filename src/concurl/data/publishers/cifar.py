@@ -47,8 +47,7 @@ def read_cifar(cifar: Cifar, files: Files, *, pickled: bool) -> tuple[NDArray[np
 
     sizes = {file: _size(count, len(cifar.columns), pickled) for file, count in records.items()}
     for file, stream in files(sizes):
-        read = _read_pickle if pickled else _read_binary
-        pixels, marks = read(stream, file, records[file], cifar)
+        pixels, marks = _read_pickle(stream, file, records[file], cifar) if pickled else _read_binary(stream, cifar)
         wrong = marks[(marks < 0) | (marks >= len(cifar.classes))]
         if len(wrong):
             raise UserError(
@@ -68,14 +67,9 @@ def _size(records: int, columns: int, pickled: bool) -> tuple[int, int]:
     return records * PIXELS, records * PIXELS * 2 + 2**20
 
 
-def _read_binary(
-    stream: IO[bytes], file: str, records: int, cifar: Cifar
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_binary(stream: IO[bytes], cifar: Cifar) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     width = len(cifar.columns)
-    content = stream.read(records * (width + PIXELS))
-    if len(content) != records * (width + PIXELS):
-        raise EOFError(file)
-    rows = np.frombuffer(content, np.uint8).reshape(records, width + PIXELS)
+    rows = np.frombuffer(stream.read(), np.uint8).reshape(-1, width + PIXELS)
     return rows[:, width:], rows[:, cifar.columns.index(cifar.column)].astype(np.int64)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,23 +32,16 @@ def read_stl(splits: Sequence[str], files: Files) -> tuple[NDArray[np.uint8], ND
     sizes = {file: part.size for parts in (pixel_parts, label_parts) for file, part in parts.items()}
     for file, stream in files({file: (size, size) for file, size in sizes.items()}):
         if file in label_parts:
-            content = _read(stream, file, sizes[file])
+            content = np.frombuffer(stream.read(), np.uint8)
             _check_labels(content, file)
             label_parts[file][:] = content.astype(np.int64) - 1
         else:
             pixels = pixel_parts[file]
             for first in range(0, len(pixels), _CHUNK):
                 chunk = pixels[first : first + _CHUNK]
-                columns = _read(stream, file, chunk.size).reshape(chunk.shape)  # (n, channel, x, y)
+                columns = np.frombuffer(stream.read(chunk.size), np.uint8).reshape(chunk.shape)  # (n, channel, x, y)
                 chunk[:] = columns.transpose(0, 1, 3, 2)
     return images, labels, names
-
-
-def _read(stream: IO[bytes], file: str, size: int) -> NDArray[np.uint8]:
-    content = stream.read(size)
-    if len(content) != size:
-        raise EOFError(file)
-    return np.frombuffer(content, np.uint8)
 
 
 def _check_labels(labels: NDArray[np.uint8], file: str) -> None:

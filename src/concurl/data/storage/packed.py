@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from concurl.counted import counted
 from concurl.data.checking.audit import Row, Summary, inspect
-from concurl.data.files.listing import Listing, list_files
+from concurl.data.files.entry import find_entry
+from concurl.data.files.listing import Listing
 from concurl.data.files.names import Names
 from concurl.data.imageset import Given, ImageSet, Skipped
 from concurl.data.pictures.content import DecodeError, read_content
@@ -33,10 +34,10 @@ _DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}
 
 def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Stages | None = None) -> ImageSet:
     """A benchmark's files at side `size`, sorted by their names below `root`. Copies stay in: its protocol counts them."""
-    folder = default_folder()
-    listing = list_files(paths, root=root, cache=folder)
-    listing.listed = None  # the labels go by name, not by the order of the paths
-    return read_listing(listing, size, folder, keep_duplicates=True, progress=progress)
+    top = os.path.abspath(root)
+    entries = sorted(find_entry(os.fsencode(top), bytes(path.relative_to(root))) for path in paths)
+    listing = Listing(f"the {len(paths)} given paths", top, entries)
+    return read_listing(listing, size, default_folder(), keep_duplicates=True, progress=progress)
 
 
 def read_listing(

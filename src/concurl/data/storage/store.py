@@ -25,12 +25,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.aside import cannot_write, disk_full, written_aside
+from concurl.aside import cannot_write, disk_full, lock, written_aside
 from concurl.data.files.listing import Listing
 from concurl.data.pictures.decode import VERSION
 from concurl.errors import RunError, UserError
@@ -125,7 +125,7 @@ def write_pack(
     with written_aside(slot.rows, remedy=_REMEDY) as rows, written_aside(slot.pixels, needed, _REMEDY) as pixels:
         if shutil.disk_usage(slot.folder).free < needed:
             raise disk_full(slot.pixels, needed, remedy=_REMEDY)
-        pixels.write(_npy_header(most, side))
+        _write_npy_header(pixels, most, side)
         line = _line({"key": slot.key})
         rows.write(line)
         count, lines = 0, hashlib.sha256(line)
@@ -138,25 +138,25 @@ def write_pack(
                 count += 1
         rows.write(_last_line(count, lines.hexdigest()))
         pixels.seek(0)
-        pixels.write(_npy_header(count, side))
+        _write_npy_header(pixels, count, side)
         slot.rows.unlink(missing_ok=True)  # the old rows must not stand beside the new pixels
 
 
 @contextmanager
 def locked(slot: Slot) -> Iterator[None]:
     """Only one process at a time packs a source; the others wait, and find its pack."""
-    lock = slot.folder / f".{slot.name}.lock"
+    path = slot.folder / f".{slot.name}.lock"
     try:
         slot.folder.mkdir(parents=True, exist_ok=True)
-        file = open(lock, "wb")  # noqa: SIM115
+        file = open(path, "wb")  # noqa: SIM115
     except OSError as error:
-        raise cannot_write(error, lock, remedy=_REMEDY) from error
+        raise cannot_write(error, path, remedy=_REMEDY) from error
     with file:
-        with suppress(OSError):  # some network file systems have no locks
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):  # the wait may take hours, in which nothing else would be said
-                log.info("another process decodes these images: waiting for its packed copy")
+        try:
+            lock(file)
+        except BlockingIOError:  # the wait may take hours, in which nothing else would be said
+            log.info("another process decodes these images: waiting for its packed copy")
+            with suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -169,7 +169,7 @@ def _last_line(count: int, hashed: str) -> bytes:
     return _line({"images": count, "sha256": hashed})
 
 
-def _npy_header(count: int, side: int) -> bytes:
-    """Always equally long, so that it can be written again when the number of images is known."""
-    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({count}, 3, {side}, {side}), }}"
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.encode().ljust(117) + b"\n"
+def _write_npy_header(file: IO[bytes], count: int, side: int) -> None:
+    """Equally long for any number of images (numpy leaves room for the axis to grow), so that it can be written again."""
+    shape = (count, 3, side, side)
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
