@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tarfile
 from pathlib import Path
@@ -77,7 +76,7 @@ def test_a_shard_that_changes_is_read_again(tmp_path, read):
         lambda data: data + b"x",
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         lambda data: b"[1]\n" + data,
-        lambda data: data.replace(b"a.png", b"c.png"),
+        lambda data: data.replace(b"\x02" + bytes(7), b"\xff" * 8),
         lambda data: os.urandom(5000),
     ],
 )
@@ -93,30 +92,14 @@ def test_a_damaged_index_is_made_again(harm, tmp_path, read):
     assert read == ["s.tar"] * 2
 
 
-@pytest.mark.parametrize(
-    "members",
-    [
-        '["a", -1, 0, false]',
-        '["a", 1, -1, false]',
-        f'["a", {10**6}, 512, false]',
-        '["a", 9000, 9000, false]',
-        f'["a", 1, {2**62}, false]',
-        '["a", 1e400, 0, false]',
-        '["\\ud800", 1, 0, false]',
-        "[7, 1, 0, false]",
-        '["a", 1]',
-        "null",
-        "[" * 10**5,
-    ],
-)
-def test_an_index_that_points_outside_or_makes_no_sense_is_not_believed(members, tmp_path, read):
+@pytest.mark.parametrize("member", [("a", -1, 0), ("a", 1, -1), ("a", 10**6, 512), ("a", 9000, 9000), ("a", 1, 2**62)])
+def test_an_index_that_points_outside_is_not_believed(member, tmp_path, read):
     cache, path = tmp_path / "cache", tmp_path / "s.tar"
     write_tar(path, ["a.png", "b.png"])
     want = list(list_source(path))
-    rest = f"[{members}]".encode()
-    head = shardindex._head(find_entry(os.fsencode(tmp_path), b"s.tar"), rest)
-    (cache / "shards").mkdir(parents=True)
-    shardindex.in_cache(path, cache).write_bytes(json.dumps(head).encode() + b"\n" + rest)
+    name, size, start = member
+    shard = find_entry(os.fsencode(tmp_path), b"s.tar")
+    shardindex.write_index(shardindex.in_cache(path, cache), shard, [shardindex.Member(name.encode(), size, start)])
     assert list(list_source(path, cache=cache)) == want
     assert read == ["s.tar"] * 2
 

@@ -31,15 +31,17 @@ def list_members(root: bytes, name: bytes, cache: Path | None = None) -> Iterato
         yield shard
         return
     path = Path(os.fsdecode(root), os.fsdecode(name))
+    kept = None if cache is None else in_cache(path, cache)
     members = read_index(beside(path), shard)
-    if members is None and cache is not None:
-        members = read_index(in_cache(path, cache), shard)
+    if members is None and kept is not None:
+        members = read_index(kept, shard)
     if members is None:
-        members, fault = read_members(path)
+        found, fault = read_members(path)
         if fault:
             yield shard._replace(fault=fault)
-        elif cache is not None:
-            write_index(in_cache(path, cache), shard, members)
+        elif kept is not None:
+            write_index(kept, shard, found)
+        members = iter(found)
     for member in members:
         yield _entry(shard, member)
 
