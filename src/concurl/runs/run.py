@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -264,4 +263,4 @@ def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = Non
     inner = folder / MODEL
     trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device), encoder=encoder)
     arithmetic = Arithmetic.of(trained.config.replace(device=device))
-    return dataclasses.replace(trained, autocast=arithmetic.autocast)
+    return replace(trained, autocast=arithmetic.autocast)
