@@ -26,7 +26,6 @@ def points(element: ElementTree.Element) -> np.ndarray:
 
 
 def drawn(chart: Chart | None, tag: str) -> list[ElementTree.Element]:
-    assert chart is not None
     return ElementTree.fromstring(str(chart.svg)).findall(tag)
 
 
@@ -59,7 +58,6 @@ def test_shares_are_stacked_to_the_top() -> None:
 def test_a_long_log_is_thinned_but_keeps_its_ends() -> None:
     x = np.arange(1.0, 5001.0)
     chart = line_chart("k", "t", "n", x, [Line("a", np.sqrt(x))])
-    assert chart is not None
     assert len(chart.data["x"]) <= 240
     assert chart.data["x"][0] == 1
     assert chart.data["x"][-1] == 5000
@@ -67,14 +65,12 @@ def test_a_long_log_is_thinned_but_keeps_its_ends() -> None:
 
 def test_words_for_those_who_do_not_see_it() -> None:
     chart = line_chart("k", "Loss", "n", X, [Line("a <b>", X / 10)], level=("ln 10", 0.7))
-    assert chart is not None
     label = ElementTree.fromstring(str(chart.svg)).attrib["aria-label"]
     assert label == "Loss. a <b>: from 0.1 at epoch 1 to 1 at epoch 10. Dashed level: ln 10."
 
 
 def test_one_epoch_or_equal_values_draw_without_dividing_by_zero() -> None:
     chart = line_chart("k", "t", "n", np.array([3.0, 3.0]), [Line("a", np.zeros(2))])
-    assert chart is not None
     assert "nan" not in str(chart.svg)
 
 
@@ -90,7 +86,6 @@ def test_the_histogram_counts_every_value() -> None:
 def test_a_curve_that_begins_late_has_the_whole_chart() -> None:
     late = np.where(X > 7, X, math.nan)
     chart = line_chart("k", "t", "n", X, [Line("a", late, spread=np.ones(len(X)))], level=("ln 10", 2.0))
-    assert chart is not None
     assert chart.data["x"] == [8, 9, 10]
     (curve,) = drawn(chart, "polyline")
     assert (points(curve)[0, 0], points(curve)[-1, 0]) == (44, 348)
@@ -98,7 +93,6 @@ def test_a_curve_that_begins_late_has_the_whole_chart() -> None:
 
 def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:
     chart = line_chart("k", "t", "n", X, [Line("a", np.where(X == 10, X, math.nan)), Line("b", X)])
-    assert chart is not None
     assert re.findall(r'<polyline( class="alone")?', str(chart.svg)) == [' class="alone"', ""]
 
 
