@@ -96,7 +96,8 @@ def without_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
 def page_of(without_tsne: None, tmp_path: Path) -> Callable[..., str]:
     """page_of(run, **arguments): the page's text, with the quick map."""
 
-    def make(run: Run, *given: Any, **named: Any) -> str:
-        return write_report(run.folder, *given, output=tmp_path / "page.html", **named).read_text(encoding="utf-8")
+    def make(run: Run, **named: Any) -> str:
+        written = write_report(run.folder, run.images, output=tmp_path / "page.html", **named)
+        return written.read_text(encoding="utf-8")
 
     return make

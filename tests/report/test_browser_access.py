@@ -123,7 +123,7 @@ def test_the_maps_help_is_for_the_hand_at_work(browser: Browser, run: Run) -> No
 
 def test_short_titles_stand_above_their_columns(browser: Browser, tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=60, k=3)
-    browser.open(write_report(run.folder, labels=run.labels, classes=["0", "1", "22"]))
+    browser.open(write_report(run.folder, run.images, labels=run.labels, classes=["0", "1", "22"]))
     middles = browser.js(
         "const middle = (e) => { const r = document.createRange(); r.selectNodeContents(e);"
         "  const box = r.getBoundingClientRect(); return (box.left + box.right) / 2; };"

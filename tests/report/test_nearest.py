@@ -20,7 +20,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> RunFacts:
 def test_each_images_nearest_other_cluster(facts: RunFacts) -> None:
     rows = np.array([7, 3, 41])
     z = facts.embeddings
-    assert z is not None
     for row, found in zip(rows, next_clusters(facts, rows), strict=True):
         angle = {}
         for cluster in set(range(4)) - {int(facts.cluster[row])}:

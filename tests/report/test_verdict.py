@@ -209,16 +209,12 @@ def test_embeddings_are_not_praised_beside_a_warning_that_features_hardly_differ
     assert "Images look different to the model" not in titles(changed_epochs(healthy, feature_dimensions=2.0), "good")
 
 
-def test_members_that_put_all_into_one_cluster_are_not_praised_for_agreeing(healthy: RunFacts) -> None:
+def test_members_that_agree_on_one_cluster_or_on_others_than_the_labels_are_not_praised(healthy: RunFacts) -> None:
     assert "The members agree with each other" in titles(healthy, "good")
     apart = dataclasses.replace(healthy, agreement=np.full(180, 0.4))  # they agree, but not on the labels
     assert "The members agree with each other" not in titles(apart, "good")
     one = dataclasses.replace(changed_epochs(healthy, diversity_mean=1.0), cluster=np.zeros(180, dtype=np.int64))
     assert "The members agree with each other" not in titles(one, "good")
-
-
-def test_members_that_vote_for_other_clusters_are_not_praised_for_agreeing(healthy: RunFacts) -> None:
-    assert "The members agree with each other" in titles(healthy, "good")
     doubtful = dataclasses.replace(healthy, unsure=healthy.cluster == 2)
     assert titles(doubtful, "watch") == ["1 cluster mostly unsure"]
     assert "The members agree with each other" not in titles(doubtful, "good")

@@ -33,7 +33,7 @@ from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.nearest import next_clusters
-from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
+from concurl.report.thumbnails import ACROSS, LARGEST, Sheets, sheets, singles
 from concurl.runs.summary import change_summary
 
 log = logging.getLogger("concurl")
@@ -66,7 +66,7 @@ _CITATION = """\
 
 def write_report(
     folder: Path,
-    images: NDArray[np.uint8] | None = None,
+    images: NDArray[np.uint8],
     *,
     labels: NDArray[np.int64] | None = None,
     classes: Sequence[str] | None = None,
@@ -77,15 +77,14 @@ def write_report(
 ) -> Path:
     """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
 
-    `images` (N, 3, H, W) are in the order of assignments.csv; without them the page has no pictures. `labels` (N,) add
-    scores and a confusion matrix; -1 marks an image without a label. `other_labels`: they are not those that the run's own
-    scores are against, which are then left out. `originals` gives the galleries larger pictures. `progress` is called with
-    (stage, done, total), where the stages are "map" and "page".
+    `images` (N, 3, H, W) are in the order of assignments.csv. `labels` (N,) add scores and a confusion matrix; -1 marks an
+    image without a label. `other_labels`: they are not those that the run's own scores are against, which are then left out.
+    `originals` gives the galleries larger pictures. `progress` is called with (stage, done, total), where the stages are
+    "map" and "page".
     """
     tell = progress or (lambda stage, done, total: None)
-    facts = RunFacts.read(Path(folder))
-    wanted = (len(facts.paths), 3)
-    if images is not None and (images.ndim != 4 or images.shape[:2] != wanted):
+    facts = RunFacts.read(folder)
+    if images.ndim != 4 or images.shape[:2] != (len(facts.paths), 3):
         raise UserError(
             f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
             "give the run's own images (N, 3, H, W), in its order"
@@ -94,11 +93,10 @@ def write_report(
         facts = facts.without_scores()
     judged = verdict.judge(facts)
     html = _render(facts, judged, images, labels, classes, originals, tell)
-    target = Path(output) if output is not None else Path(folder) / "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = output or folder / "report.html"
     write_whole(target, html.encode())
-    if output is None and (target.parent / "summary.json").exists():
-        change_summary(target.parent, trouble=judged.trouble)  # for predict, which need not judge the run each night
+    if output is None and (folder / "summary.json").exists():
+        change_summary(folder, trouble=judged.trouble)  # for predict, which need not judge the run each night
     if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
         told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
         log.warning(told, judged.trouble)
@@ -108,7 +106,7 @@ def write_report(
 def _render(
     facts: RunFacts,
     judged: verdict.Verdict,
-    images: NDArray[np.uint8] | None,
+    images: NDArray[np.uint8],
     labels: NDArray[np.int64] | None,
     classes: Sequence[str] | None,
     originals: Originals | None,
@@ -120,12 +118,9 @@ def _render(
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
     table = _rows(layout, pictured)
-    pictures: dict[int, NDArray[np.uint8]] = {}
-    if images is not None:
-        pictures = {row: images[row] for row in pictured}
-        pictures |= originals(pictured, LARGEST) if originals is not None else {}
+    pictures = {row: images[row] for row in pictured} | dict(originals(pictured, LARGEST) if originals else {})
     sprites = Sheets((), 0)
-    if images is not None and layout is not None:
+    if layout is not None:
         sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
     shares = matrix.votes(facts)
     colours = palette.pairs(facts.n_clusters)
@@ -141,7 +136,7 @@ def _render(
         accuracy=found.scores["acc"] if found is not None else _acc(facts),
         duration="" if math.isnan(facts.minutes) else duration(facts.minutes),
         members=_members(facts),
-        faces=gallery.faces(cards) if pictures else [],
+        faces=gallery.faces(cards),
         sureness=_sureness(facts),
         cards=cards,
         lenses=gallery.LENSES,
@@ -233,16 +228,14 @@ def _data(
         "given": {cluster: shown(name) for cluster, name in facts.given.items()},
         "light": [light for light, _ in colours],
         "dark": [dark for _, dark in colours],
-        "sheet": {"side": sprites.side, "across": sprites.across, "count": len(sprites.uris)},
+        "sheet": {"side": sprites.side, "across": ACROSS},
         "charts": {chart.key: chart.data for chart in charts},
     }
 
 
 def _acc(facts: RunFacts) -> float | None:
     """The run's own score of the clusters on the page, where it was given labels."""
-    found = facts.summary.get("scores")
-    codes = found.get("codes") if isinstance(found, dict) else None
-    acc = codes.get("acc") if isinstance(codes, dict) else None
+    acc = (facts.summary.get("scores") or {}).get("codes", {}).get("acc")
     return acc if isinstance(acc, int | float) else None
 
 
@@ -254,10 +247,7 @@ def _members(facts: RunFacts) -> str:
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
     found = facts.summary.get("scores") or {}
     return [
-        (
-            _SCORES.get(way, shown(way)),
-            [_three(s.get(key)) for key in ("acc", "nmi", "ari")],
-        )
+        (_SCORES.get(way, shown(way)), [_three(s.get(key)) for key in ("acc", "nmi", "ari")])
         for way, s in found.items()
         if isinstance(s, dict)
     ]
