@@ -185,10 +185,7 @@ def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     assert links
     assert set(links) - {"#scores"} <= cards
     mixed = [text for _, text in page.all("p", class_="mixed")]
-    assert mixed == [
-        "Mixed up with Cluster 1 (25% of the votes)",
-        "Mixed up with Cluster 0 (10% of the votes)",
-    ]
+    assert mixed == ["Mixed up with Cluster 1 (25% of the votes)", "Mixed up with Cluster 0 (10% of the votes)"]
 
 
 def test_one_image_and_one_cluster_are_not_many(tmp_path: Path, page_of: Callable[..., str]) -> None:
@@ -411,3 +408,10 @@ def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None, mo
 def test_images_of_another_run_are_refused(run: Run) -> None:
     with pytest.raises(UserError, match=r"\(10, 3, 40, 40\) for 180 rows"):
         write_report(run.folder, run.images[:10])
+
+
+def test_a_summary_that_is_no_object_costs_no_page(tmp_path: Path, without_tsne: None) -> None:
+    run = make_run(tmp_path / "r", n=12, k=3)
+    (run.folder / "summary.json").write_text("[]")
+    write_report(run.folder, run.images)
+    assert list(json.loads((run.folder / "summary.json").read_text())) == ["trouble"]
