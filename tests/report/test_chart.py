@@ -108,11 +108,7 @@ def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
     charts = {chart.key: chart for chart in curves(facts, ["red"] * 6)}
     assert list(charts) == ["l1", "l2", "l3", "diversity", "sizes", "feature_dimensions"]
     assert f"ln 6 = {math.log(6):.2f}" in str(charts["l2"].svg)
-    for key in (
-        "l2",
-        "l3",
-        "feature_dimensions",
-    ):  # how far from guessing, or from collapse: both are read from 0 on
+    for key in ("l2", "l3", "feature_dimensions"):  # how far from guessing, or from collapse: both are read from 0 on
         assert ">0</text>" in str(charts[key].svg)
     assert ">epoch 40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)

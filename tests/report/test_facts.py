@@ -47,13 +47,7 @@ def test_only_assignments_must_be_there(tmp_path: Path) -> None:
         elif file.name != "assignments.csv":
             file.unlink()
     facts = RunFacts.read(run.folder)
-    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (
-        3,
-        None,
-        (),
-        (),
-        {},
-    )
+    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (3, None, (), (), {})
     (run.folder / "assignments.csv").unlink()
     with pytest.raises(UserError, match=r"no assignments\.csv.*concurl fit"):
         RunFacts.read(run.folder)

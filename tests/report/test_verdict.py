@@ -57,8 +57,7 @@ def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("agreement", "word"),
-    [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "unsure")],
+    ("agreement", "word"), [(0.9, "very sure"), (0.89, "mostly sure"), (0.5, "often unsure"), (0.49, "unsure")]
 )
 def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
     facts = dataclasses.replace(healthy, agreement=np.full(180, agreement))

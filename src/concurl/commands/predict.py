@@ -108,9 +108,4 @@ def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dic
     table = hashlib.sha256()
     for name in chain(images.names, (skip.path for skip in images.skipped)):
         table.update(os.fsencode(name) + b"\0")
-    return {
-        "model": trained.digest(),
-        "images": len(images),
-        "paths": table.hexdigest(),
-        "names": as_json(names),
-    }
+    return {"model": trained.digest(), "images": len(images), "paths": table.hexdigest(), "names": as_json(names)}

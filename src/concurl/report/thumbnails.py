@@ -49,9 +49,7 @@ def small(image: NDArray[np.uint8], side: int) -> str:
 
 
 def sheets(
-    images: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    report: Callable[[int, int], None] = lambda done, total: None,
+    images: NDArray[np.uint8], rows: NDArray[np.int64], report: Callable[[int, int], None] = lambda done, total: None
 ) -> Sheets:
     """Sprite sheets of these rows for the map."""
     sample = _sample(rows)

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from concurl.aside import written_aside
-from concurl.clustering.assign import (
-    BRANCHES,
-    Assignment,
-    Floats,
-    assign_embeddings,
-    balanced,
-    embeddings,
-    unfinished,
-)
+from concurl.clustering.assign import BRANCHES, Assignment, Floats, assign_embeddings, balanced, embeddings, unfinished
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.batches import sample
@@ -138,14 +130,7 @@ def fit_in(
     known = labels if ids is None or labels is None else labels[ids]
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(
-            config,
-            seen,
-            folder=folder,
-            encoder=encoder,
-            views=views,
-            judge=judge_of(known),
-            strict=strict,
-            world=world,
+            config, seen, folder=folder, encoder=encoder, views=views, judge=judge_of(known), strict=strict, world=world
         )
     if folder is not None and world.leads:
         warn_of_little_room(folder, trainer.state.named(), len(images), config.embedding_dim)
