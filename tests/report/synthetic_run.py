@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.config import Config
+from concurl.data.imageset import ImageSet, Opened
+from concurl.report import write_report
 
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
@@ -29,6 +31,12 @@ class Run:
         path = self.folder / "assignments.csv"
         with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             return list(csv.DictReader(file))
+
+
+def write(run: Run, labels: Any = None, classes: Sequence[str] | None = None, **how: Any) -> Path:
+    """The run's page, from the images that it has in memory."""
+    images = ImageSet(run.images, [str(i) for i in range(len(run.images))])
+    return write_report(run.folder, Config(), Opened(images, labels, classes), **how)
 
 
 def row_of(run: Run, path: str) -> tuple[int, dict[str, str]]:

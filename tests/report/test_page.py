@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic_run import Run, hostile_names, make_run, seen_as
+from synthetic_run import Run, hostile_names, make_run, seen_as, write
 
-from concurl.errors import UserError
 from concurl.recipes import recipe
-from concurl.report import page, write_report
+from concurl.report import page
 from concurl.report.facts import RunFacts
 from concurl.report.layout import lay_out
 from concurl.report.matrix import matched
@@ -396,22 +395,18 @@ def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None, mo
     said: list[tuple[str, int, int]] = []
     target = tmp_path / "new" / "other.html"
     target.parent.mkdir()
-    written = write_report(run.folder, run.images, output=target, progress=lambda *what: said.append(what))
+    monkeypatch.setattr(page, "stages", lambda: lambda *what: said.append(what))
+    written = write(run, output=target)
     assert written == target
     assert not (run.folder / "report.html").exists()
     assert said == [("map", 750, 750), ("page", 30, 30)]
     assert [file.name for file in target.parent.iterdir()] == ["other.html"]
     first = target.read_bytes()
-    assert write_report(run.folder, run.images, output=target).read_bytes() == first  # the same run, the same page
-
-
-def test_images_of_another_run_are_refused(run: Run) -> None:
-    with pytest.raises(UserError, match=r"\(10, 3, 40, 40\) for 180 rows"):
-        write_report(run.folder, run.images[:10])
+    assert write(run, output=target).read_bytes() == first  # the same run, the same page
 
 
 def test_a_summary_that_is_no_object_costs_no_page(tmp_path: Path, without_tsne: None) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
     (run.folder / "summary.json").write_text("[]")
-    write_report(run.folder, run.images)
+    write(run)
     assert list(json.loads((run.folder / "summary.json").read_text())) == ["trouble"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from concurl import __version__
 from concurl.commands.checks import check_folder
-from concurl.commands.images import open_again, write_report
+from concurl.commands.images import open_again
 from concurl.commands.options import Parser
 from concurl.errors import UserError, call
 from concurl.recipes import recipe
@@ -30,6 +30,7 @@ def main(argv: list[str]) -> int:
     given = parser.parse(argv)
     check_folder(given.output)
     from concurl.clustering.evaluate import pixel_baseline
+    from concurl.report import write_report
     from concurl.runs import run, runfolder
     from concurl.runs.summary import change_summary
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from concurl import __version__
 from concurl.aside import EX_IOERR
 from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
-from concurl.commands.images import absolute, open_again, run_of, trained_hash, write_report
+from concurl.commands.images import absolute, open_again, run_of, trained_hash
 from concurl.commands.options import Parser, add_config_options, given_config
 from concurl.config import FEW, LATE
 from concurl.errors import RunError, UserError, call, no_such
@@ -294,6 +294,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
     from concurl.clustering.assign import UNSURE
     from concurl.clustering.evaluate import over_labelled, table
+    from concurl.report import write_report
 
     if report:
         try:

@@ -1,4 +1,4 @@
-"""A run's images, wherever they are now: opened again, compared with those it has labelled, and shown on its page."""
+"""A run's images, wherever they are now: opened again, and compared with those it has labelled."""
 
 from __future__ import annotations
 
@@ -141,23 +141,3 @@ def in_order_of(folder: Path, config: Config, about: dict[str, Any], opened: Ope
     labels = None if opened.labels is None else np.where(rows < 0, -1, opened.labels[rows])
     images = replace(opened.images, images=pick_known(opened.images.images, rows), names=labelled)
     return replace(opened, images=images, labels=labels)
-
-
-def write_report(
-    folder: Path, config: Config, opened: Opened, output: Path | None = None, *, other_labels: bool = False
-) -> Path:
-    """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
-    from concurl.data.originals import read_originals
-    from concurl.data.pictures.reading import Reading
-    from concurl.report import write_report as write
-
-    return write(
-        folder,
-        opened.images.images,
-        labels=opened.labels,
-        classes=opened.classes,
-        other_labels=other_labels,
-        output=output,
-        originals=lambda rows, side: read_originals(opened.images, rows, side, Reading.of(config)),
-        progress=stages(),
-    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_labels, check_run
-from concurl.commands.images import in_order_of, open_again, run_of, write_report
+from concurl.commands.images import in_order_of, open_again, run_of
 from concurl.commands.options import Parser
 from concurl.errors import UserError, call
 
@@ -22,6 +22,7 @@ def main(argv: list[str]) -> int:
     parser.add_shared("--source", "--quiet")
     given = parser.parse(argv)
     check_run(given.run)
+    from concurl.report import write_report
     from concurl.runs.assignments import FILE, take_names
     from concurl.runs.spreadsheet import Table
 
@@ -49,5 +50,5 @@ def main(argv: list[str]) -> int:
 
         labels, classes = read_labels(given.labels, opened.images.names, opened.images.root)
         opened = replace(opened, labels=labels, classes=classes)
-    print(write_report(given.run, config, opened, given.output, other_labels=given.labels is not None))
+    print(write_report(given.run, config, opened, output=given.output, other_labels=given.labels is not None))
     return 0

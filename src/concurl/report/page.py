@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ from concurl.aside import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
 from concurl.counted import counted, duration
-from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.data.imageset import Opened
+from concurl.data.originals import read_originals
+from concurl.data.pictures.reading import Reading
+from concurl.progress import stages
 from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
 from concurl.report.checks import percent
@@ -37,9 +39,6 @@ from concurl.report.thumbnails import ACROSS, LARGEST, Sheets, sheets, singles
 from concurl.runs.summary import change_summary
 
 log = logging.getLogger("concurl")
-
-Originals = Callable[[Sequence[int], int], Mapping[int, NDArray[np.uint8]]]
-"""(rows, side) -> those of them that can be had larger than `images` has them, as (3, side, side)"""
 
 MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
 COARSE = 64  # pixels: smaller pictures are drawn with their pixels visible, as blurring them helps nobody
@@ -65,34 +64,18 @@ _CITATION = """\
 
 
 def write_report(
-    folder: Path,
-    images: NDArray[np.uint8],
-    *,
-    labels: NDArray[np.int64] | None = None,
-    classes: Sequence[str] | None = None,
-    other_labels: bool = False,
-    output: Path | None = None,
-    originals: Originals | None = None,
-    progress: Stages | None = None,
+    folder: Path, config: Config, opened: Opened, *, output: Path | None = None, other_labels: bool = False
 ) -> Path:
-    """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
+    """Write the page about the run in `folder` to folder/report.html, or `output`, and return its path.
 
-    `images` (N, 3, H, W) are in the order of assignments.csv. `labels` (N,) add scores and a confusion matrix; -1 marks an
-    image without a label. `other_labels`: they are not those that the run's own scores are against, which are then left out.
-    `originals` gives the galleries larger pictures. `progress` is called with (stage, done, total), where the stages are
-    "map" and "page".
+    `opened` has the images in the order of assignments.csv. Its labels, if any, add scores and a confusion matrix; -1 marks
+    an image without one. `other_labels`: they are not those that the run's own scores are against, which are then left out.
     """
-    tell = progress or (lambda stage, done, total: None)
     facts = RunFacts.read(folder)
-    if images.ndim != 4 or images.shape[:2] != (len(facts.paths), 3):
-        raise UserError(
-            f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
-            "give the run's own images (N, 3, H, W), in its order"
-        )
     if other_labels:
         facts = facts.without_scores()
     judged = verdict.judge(facts)
-    html = _render(facts, judged, images, labels, classes, originals, tell)
+    html = _render(facts, judged, opened, Reading.of(config))
     target = output or folder / "report.html"
     write_whole(target, html.encode())
     if output is None and (folder / "summary.json").exists():
@@ -103,22 +86,15 @@ def write_report(
     return target
 
 
-def _render(
-    facts: RunFacts,
-    judged: verdict.Verdict,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.int64] | None,
-    classes: Sequence[str] | None,
-    originals: Originals | None,
-    tell: Stages,
-) -> str:
+def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: Reading) -> str:
+    images, tell = opened.images.images, stages()
     layout = None
     if facts.embeddings is not None:
         layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
     table = _rows(layout, pictured)
-    pictures = {row: images[row] for row in pictured} | dict(originals(pictured, LARGEST) if originals else {})
+    pictures = {row: images[row] for row in pictured} | read_originals(opened.images, pictured, LARGEST, reading)
     sprites = Sheets((), 0)
     if layout is not None:
         sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
@@ -126,7 +102,7 @@ def _render(
     colours = palette.pairs(facts.n_clusters)
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
     charts = curves(facts, css_colours)
-    found = matrix.matched(facts, labels, classes) if labels is not None else None
+    found = matrix.matched(facts, opened.labels, opened.classes) if opened.labels is not None else None
     theme, script = _source("theme.js"), _source("page.js", "curves.js", "map.js")
     return _template().render(
         version=__version__,
