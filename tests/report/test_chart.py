@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -99,7 +99,7 @@ def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:
 def test_looks_every_few_epochs_make_one_line(tmp_path: Path) -> None:
     facts = RunFacts.read(make_run(tmp_path / "r").folder)
     rare = tuple({k: v for k, v in e.items() if k != "feature_dimensions" or e["epoch"] % 5 == 0} for e in facts.epochs)
-    charts = {chart.key: chart for chart in curves(dataclasses.replace(facts, epochs=rare), ["red"] * 6)}
+    charts = {chart.key: chart for chart in curves(replace(facts, epochs=rare), ["red"] * 6)}
     assert str(charts["feature_dimensions"].svg).count("<polyline") == 1
 
 

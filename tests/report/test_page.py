@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -274,7 +274,7 @@ def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path,
         if file.name != "assignments.csv":
             file.unlink()
     (run.folder / "assignments.csv").write_text("path,cluster\nonly.jpg,0\n")
-    run = dataclasses.replace(run, images=run.images[:1])
+    run = replace(run, images=run.images[:1])
     text = page_of(run)
     Page(text)
     for sentence in (

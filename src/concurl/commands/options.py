@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
     """argparse that answers wrong use in one line, with the nearest right word, and exits with 2."""
 
     def __init__(self, *, example: str = "", **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
+        super().__init__(allow_abbrev=False, formatter_class=_help, **settings)
         self.example = f"{self.prog} {example}".rstrip()  # the usual call
 
     def add_shared(self, *names: str) -> None:
@@ -106,12 +106,10 @@ class Parser(argparse.ArgumentParser):
         return UserError(f"{what}, as in: {self.example}")
 
 
-class _Help(argparse.HelpFormatter):
+def _help(prog: str) -> argparse.HelpFormatter:
     """As wide as the terminal, but no wider than is easy to read."""
-
-    def __init__(self, prog: str) -> None:
-        width = min(110, shutil.get_terminal_size().columns - 2)
-        super().__init__(prog, max_help_position=30, width=width)
+    width = min(110, shutil.get_terminal_size().columns - 2)
+    return argparse.HelpFormatter(prog, max_help_position=30, width=width)
 
 
 def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only: str) -> None:

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,10 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
-    table = _rows(layout, pictured)
+    points = layout.rows.tolist() if layout is not None else []
+    table = points + sorted(
+        set(pictured) - set(points)
+    )  # the images whose facts go into the page: the map's come first
     pictures = {row: images[row] for row in pictured} | read_originals(opened.images, pictured, LARGEST, reading)
     sprites = Sheets((), 0)
     if layout is not None:
@@ -158,12 +160,6 @@ def _template() -> Template:
         "first_of": lambda kept, rest: f", the first {len(kept)} of {len(kept) + rest:,}" if rest else "",
     }
     return environment.get_template("page.html.j2")
-
-
-def _rows(layout: Layout | None, pictured: Sequence[int]) -> list[int]:
-    """The images whose facts go into the page: the map's points, then those that only the galleries show."""
-    points = layout.rows.tolist() if layout is not None else []
-    return points + sorted(set(pictured) - set(points))
 
 
 def _data(
