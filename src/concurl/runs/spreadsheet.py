@@ -45,16 +45,13 @@ class Table:
             raise self._useless(str(error)) from None
         summary = read_summary(file.parent)
         self.was_sorted = self._restore_order(summary.get("order"))
-        self._named_before = summary.get("names")
+        self._named_before: dict[str, str] = summary.get("names") or {}
 
     def typed(self) -> dict[int, str]:
         """The names that were typed into the column since it was written, one for each cluster that has any."""
-        before = self._named_before
-        if not isinstance(before, dict):  # of an older version, which did not keep them: one name throughout is its own
-            before = {str(c): next(iter(names)) for c, names in self._names().items() if len(names) == 1}
         found = {}
         for cluster, names in sorted(self._names().items()):
-            new = sorted(names - {"", before.get(str(cluster), "")})
+            new = sorted(names - {"", self.named_before(cluster)})
             if len(new) > 1:
                 raise UserError(
                     f"{self.path}: cluster {cluster} has several names in the column name: {', '.join(new[:3])}; a name is "
@@ -66,7 +63,7 @@ class Table:
 
     def named_before(self, cluster: int) -> str:
         """The name of names.json that the column had when it was written."""
-        return str((self._named_before or {}).get(str(cluster), ""))
+        return self._named_before.get(str(cluster), "")
 
     def named(self, names: dict[int, str]) -> list[list[str]]:
         """All lines of the table, the columns' own first, with these names."""
