@@ -140,11 +140,6 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
-        """Train on a source; returns `labels_`."""
-        labels: NDArray[np.int64] = self.fit(X).labels_
-        return labels
-
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of each image, which depends on that image alone.
 
@@ -179,8 +174,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:
         """Train on a source; returns `embeddings_`."""
-        embeddings: NDArray[np.float32] = self.fit(X).embeddings_
-        return embeddings
+        return self.fit(X).embeddings_
 
     def save(self, folder: str | Path) -> None:
         """Write the model as safetensors and json."""
@@ -236,7 +230,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             self.probabilities_ = found.probabilities[rows]
             self.confidence_ = found.confidence[rows]
             self.agreement_ = found.agreement[rows]
-            self.embeddings_ = found.embeddings[rows]
+            self.embeddings_: NDArray[np.float32] = found.embeddings[rows]
 
 
 def _few(skipped: Sequence[Skipped]) -> str:

@@ -24,6 +24,13 @@ def rows(path: Path | str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def told(capsys: pytest.CaptureFixture[str], *argv: str) -> pytest.CaptureResult[str]:
+    """What a call that goes well says."""
+    capsys.readouterr()
+    assert main(list(argv)) == 0
+    return capsys.readouterr()
+
+
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """The one line that answers wrong use; exit code 2."""
     capsys.readouterr()

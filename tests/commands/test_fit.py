@@ -216,7 +216,7 @@ def test_ctrl_c_at_the_page_says_that_only_the_page_is_missing(
 
     with_page = [word for word in TINY if word != "--no-report"]
     with monkeypatch.context() as patch:
-        patch.setattr("concurl.commands.fit.write_report", interrupted)
+        patch.setattr("concurl.report.write_report", interrupted)
         assert main(["fit", str(photos), "-k", "3", "-o", "my run", *with_page]) == 130
     assert len(rows("my run/assignments.csv")) == 24
     said = capsys.readouterr().err

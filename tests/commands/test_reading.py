@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, refused, rows
+from small_run import fit, refused, rows, told
 
 from concurl import ConCURL
 from concurl.cli import main
@@ -74,12 +74,10 @@ def test_predict_says_what_it_met(micrographs: Path, photos: Path, capsys: pytes
     pages = [Image.effect_noise((16, 16), sigma) for sigma in (20, 40)]
     pages[0].save(micrographs / "stack.tif", save_all=True, append_images=pages[1:])
     assert fit(photos, "--depth", "11") == 0
-    for given, said in (([], True), (["--quiet"], False)):
-        capsys.readouterr()
-        assert main(["predict", "run", str(micrographs), "-o", "new.csv", *given]) == 0
-        told = capsys.readouterr().err
-        assert ("12 clipped, 1 first of several pages" in told) is said
-        assert ("the others are not looked at" in told) is said
+    for given, aloud in (([], True), (["--quiet"], False)):
+        said = told(capsys, "predict", "run", str(micrographs), "-o", "new.csv", *given).err
+        assert ("12 clipped, 1 first of several pages" in said) is aloud
+        assert ("the others are not looked at" in said) is aloud
 
 
 def test_the_estimator_does_so_too(micrographs: Path, photos: Path) -> None:

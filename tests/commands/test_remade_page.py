@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, refused, rows
+from small_run import fit, refused, rows, told
 
 from concurl.cli import main
 from concurl.commands.images import change_of_images
@@ -63,9 +63,10 @@ def test_a_damaged_epoch_is_told_once_and_the_others_stay(photos: Path, capsys: 
     first, second, third = metrics.read_text().splitlines(keepends=True)
     metrics.write_text(f"{first}{second[:40]}\n{third}")
     for call in ("report run", "fit --resume -o run --no-report"):
-        capsys.readouterr()
-        assert main([*call.split(), "--quiet"]) == 0
-        assert capsys.readouterr().err.count("run/metrics.jsonl: damaged, and so left out: line 2\n") == 1
+        assert (
+            told(capsys, *call.split(), "--quiet").err.count("run/metrics.jsonl: damaged, and so left out: line 2\n")
+            == 1
+        )
     assert metrics.read_text() == first + third
 
 
@@ -82,9 +83,7 @@ def test_a_page_of_pictures_of_which_one_is_gone_and_one_is_new(
 ) -> None:
     """Each is shown under its own label, though their places have changed; the one that is gone is grey."""
     assert fit(photos) == 0
-    capsys.readouterr()
-    assert main(["report", "run", "--quiet"]) == 0
-    assert "gone" not in capsys.readouterr().err
+    assert "gone" not in told(capsys, "report", "run", "--quiet").err
     before = pictures("run/report.html")
     Path("labels.csv").write_text("path,label\n00.png,a\n04.png,a\ninner/01.png,b\n")
     (photos / "00.png").rename(photos / "zz.png")  # as many as before: each would be shown under the next one's label
@@ -112,9 +111,7 @@ def test_a_copy_with_an_earlier_name_does_not_take_a_pictures_place(
     assert main(["report", "run", "--quiet"]) == 0
     before = pictures("run/report.html")
     (photos / "000.png").write_bytes((photos / "inner" / "01.png").read_bytes())
-    capsys.readouterr()
-    assert main(["report", "run", "--quiet"]) == 0
-    assert "changed" not in capsys.readouterr().err
+    assert "changed" not in told(capsys, "report", "run", "--quiet").err
     assert pictures("run/report.html") == before
 
 
@@ -124,9 +121,7 @@ def test_pictures_that_were_exchanged_are_told(photos: Path, capsys: pytest.Capt
     exchanged = one.read_bytes(), other.read_bytes()
     other.write_bytes(exchanged[0])
     one.write_bytes(exchanged[1])
-    capsys.readouterr()
-    assert main(["report", "run", "--quiet"]) == 0
-    assert "have changed since run: other content under the same names" in capsys.readouterr().err
+    assert "have changed since run: other content under the same names" in told(capsys, "report", "run", "--quiet").err
     Path("labels.csv").write_text("path,label\n./00.png,a\n04.png,a\ninner/01.png,b\n")
     assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
     assert "other content under the same names" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sklearn.metrics import adjusted_rand_score
-from small_run import TINY, fit, refused, rows
+from small_run import TINY, fit, refused, rows, told
 
 from concurl.cli import main
 from concurl.clustering.evaluate import read_labels
@@ -18,9 +18,7 @@ def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[st
     assert fit(photos) == 0
     table = "path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in rows("run/assignments.csv"))
     Path("labels.csv").write_text(table)
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = told(capsys, "evaluate", "run", "--labels", "labels.csv").out.splitlines()
     codes = next(line for line in printed if line.startswith("codes"))
     assert codes.split()[1:] == ["1.000", "1.000", "1.000"]
     # of so few images chance has some right, even if all have a label
@@ -31,9 +29,7 @@ def test_some_labels_give_scores_over_those(photos: Path, capsys: pytest.Capture
     assert fit(photos) == 0
     some = rows("run/assignments.csv")[::3]
     Path("labels.csv").write_text("path,label\n" + "".join(f"{row['path']},c{row['cluster']}\n" for row in some))
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "labels.csv"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = told(capsys, "evaluate", "run", "--labels", "labels.csv").out.splitlines()
     assert printed[1].split() == ["codes", "1.000", "1.000", "1.000"]
     assert printed[-1].startswith(
         "over the 8 of 24 images that have a label; labels dealt out by chance would reach an ACC of"
@@ -52,9 +48,7 @@ def test_folders_can_be_the_labels(photos: Path, capsys: pytest.CaptureFixture[s
         place.mkdir(parents=True, exist_ok=True)
         file.rename(place / file.name)
     assert fit(photos) == 0
-    capsys.readouterr()
-    assert main(["evaluate", "run", "--labels", "folders", "-o", "scores.json"]) == 0
-    printed = capsys.readouterr().out
+    printed = told(capsys, "evaluate", "run", "--labels", "folders", "-o", "scores.json").out
     found = rows("run/assignments.csv")
     assert {row["path"].split("/")[0] for row in found} == {"train"}
     kinds, clusters = [row["path"].split("/")[1] for row in found], [row["cluster"] for row in found]

@@ -42,21 +42,8 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     text = " ".join(done.stdout.split())
     for field in fields(Config):
         assert f"--{field.name.replace('_', '-')}" in text
-    for symbol in (
-        "[K]",
-        "[M]",
-        "[B]",
-        "[tau]",
-        "[tau_B]",
-        "[epsilon]",
-        "[alpha]",
-        "[beta]",
-        "[gamma]",
-        "[A]",
-        "[C]",
-        "[d]",
-    ):
-        assert symbol in text
+    for symbol in "K M B tau tau_B epsilon alpha beta gamma A C d".split():
+        assert f"[{symbol}]" in text
     assert text.count("(default:") >= len(fields(Config))
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"

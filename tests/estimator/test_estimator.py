@@ -240,8 +240,7 @@ def test_a_loaded_model_knows_how_it_was_trained(images: np.ndarray, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("number", "ends"),
-    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit)],
+    ("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit)]
 )
 def test_an_interruption_is_no_error_to_be_caught(
     images: np.ndarray, number: signal.Signals, ends: type[BaseException]

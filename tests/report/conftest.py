@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 from browser import Browser
-from synthetic_run import Run, hostile_names, make_run
-
-from concurl.report import write_report
+from synthetic_run import Run, hostile_names, make_run, write
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -26,7 +24,7 @@ FLAGS = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """180 shapes in 6 clusters with a written page."""
     made = make_run(tmp_path_factory.mktemp("run") / "shapes")
-    write_report(made.folder, made.images, labels=made.labels, classes=[f"kind {c}" for c in range(6)])
+    write(made, made.labels, [f"kind {c}" for c in range(6)])
     return made
 
 
@@ -44,7 +42,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     }
     (made.folder / "names.json").write_text(json.dumps(names))
     (made.folder / "skipped.csv").write_text(f"path,status,reason\n{'y' * 240},duplicate,the same as {'x' * 240}\n")
-    write_report(made.folder, made.images, labels=made.labels, classes=["</td><script>window.pwned='class'</script>"])
+    write(made, made.labels, ["</td><script>window.pwned='class'</script>"])
     return made
 
 
@@ -56,7 +54,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Run:
     table.write_text(table.read_text().replace(",59,", ",0,"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "openTSNE", None)  # its map takes seconds
-        write_report(made.folder, made.images)
+        write(made)
     return made
 
 
@@ -96,7 +94,7 @@ def without_tsne(monkeypatch: pytest.MonkeyPatch) -> None:
 def page_of(without_tsne: None, tmp_path: Path) -> Callable[..., str]:
     """page_of(run, **arguments): the page's text, with the quick map."""
 
-    def make(run: Run, *given: Any, **named: Any) -> str:
-        return write_report(run.folder, *given, output=tmp_path / "page.html", **named).read_text(encoding="utf-8")
+    def make(run: Run, **named: Any) -> str:
+        return write(run, output=tmp_path / "page.html", **named).read_text(encoding="utf-8")
 
     return make

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.config import Config
+from concurl.data.imageset import ImageSet, Opened
+from concurl.report import write_report
 
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
@@ -31,6 +33,12 @@ class Run:
             return list(csv.DictReader(file))
 
 
+def write(run: Run, labels: Any = None, classes: Sequence[str] | None = None, **how: Any) -> Path:
+    """The run's page, from the images that it has in memory."""
+    images = ImageSet(run.images, [str(i) for i in range(len(run.images))])
+    return write_report(run.folder, Config(), Opened(images, labels, classes), **how)
+
+
 def row_of(run: Run, path: str) -> tuple[int, dict[str, str]]:
     return next((i, row) for i, row in enumerate(run.rows()) if row["path"] == path)
 
@@ -42,11 +50,7 @@ def shapes(n: int, k: int, side: int = 40) -> tuple[NDArray[np.uint8], NDArray[n
     y, x = np.mgrid[:side, :side]
     pictures = np.empty((n, 3, side, side), dtype=np.uint8)
     for i, c in enumerate(kind):
-        cx, cy, radius = (
-            rng.uniform(0.35, 0.65) * side,
-            rng.uniform(0.35, 0.65) * side,
-            rng.uniform(0.2, 0.35) * side,
-        )
+        cx, cy, radius = (rng.uniform(0.35, 0.65) * side, rng.uniform(0.35, 0.65) * side, rng.uniform(0.2, 0.35) * side)
         inside = (
             np.hypot(x - cx, y - cy) < radius,
             np.maximum(abs(x - cx), abs(y - cy)) < radius,
@@ -142,25 +146,8 @@ def hostile_names() -> list[str]:
         "con.jpg",
     ]
     template = ["{{ 7*7 }}.jpg", "{% raw %}.jpg", "${7*7}.jpg", "#{7*7}.jpg", "%s%d%n.jpg", "{0}.jpg"]
-    quoting = [
-        '"',
-        "'",
-        '""',
-        "a\"b'c`.jpg",
-        "back\\slash.jpg",
-        "comma,semi;.jpg",
-        "tab\there.jpg",
-        "new\nline.jpg",
-    ]
-    quoting += [
-        "cr\rname.jpg",
-        "crlf\r\n.jpg",
-        " lead.jpg",
-        "trail ",
-        "\x1b[31mred.jpg",
-        "bell\x07.jpg",
-        "del\x7f.jpg",
-    ]
+    quoting = ['"', "'", '""', "a\"b'c`.jpg", "back\\slash.jpg", "comma,semi;.jpg", "tab\there.jpg", "new\nline.jpg"]
+    quoting += ["cr\rname.jpg", "crlf\r\n.jpg", " lead.jpg", "trail ", "\x1b[31mred.jpg", "bell\x07.jpg", "del\x7f.jpg"]
     direction = [
         "evil\u202egpj.exe",
         "\u200frtl.jpg",
@@ -170,14 +157,7 @@ def hostile_names() -> list[str]:
         "zero\u200bwidth.jpg",
     ]
     direction += ["line\u2028sep.jpg", "para\u2029sep.jpg", "\ufeffbom.jpg", "nel\x85.jpg"]
-    formulas = [
-        "=1+1.jpg",
-        "=cmd|' /C calc'!A0.jpg",
-        "+1.jpg",
-        "-1.jpg",
-        "@SUM(A1).jpg",
-        '=HYPERLINK("http://x").jpg',
-    ]
+    formulas = ["=1+1.jpg", "=cmd|' /C calc'!A0.jpg", "+1.jpg", "-1.jpg", "@SUM(A1).jpg", '=HYPERLINK("http://x").jpg']
     bytes_ = [b"\xff.jpg", b"caf\xe9.jpg", b"\xed\xa0\x80.jpg", b"ok\xc3.jpg", b"\x80\x81.jpg"]
     other = ["日本語/写真.jpg", "emoji😀.jpg", "e\u0301.jpg", "x" * 240 + ".jpg"]
     names = script + template + quoting + direction + formulas + [os.fsdecode(b) for b in bytes_] + other

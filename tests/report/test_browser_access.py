@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, until
-from synthetic_run import Run, make_run
-
-from concurl.report import write_report
+from synthetic_run import Run, make_run, write
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
@@ -123,7 +121,7 @@ def test_the_maps_help_is_for_the_hand_at_work(browser: Browser, run: Run) -> No
 
 def test_short_titles_stand_above_their_columns(browser: Browser, tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=60, k=3)
-    browser.open(write_report(run.folder, labels=run.labels, classes=["0", "1", "22"]))
+    browser.open(write(run, run.labels, ["0", "1", "22"]))
     middles = browser.js(
         "const middle = (e) => { const r = document.createRange(); r.selectNodeContents(e);"
         "  const box = r.getBoundingClientRect(); return (box.left + box.right) / 2; };"
@@ -140,7 +138,7 @@ def test_a_cluster_that_is_mostly_unsure_stands_out(browser: Browser, tmp_path: 
     table.write_text(
         "\n".join(line.replace(",ok", ",unsure") if ",1,," in line else line for line in table.read_text().splitlines())
     )
-    browser.open(write_report(run.folder, run.images))
+    browser.open(write(run))
     colours = browser.js(
         "return [0, 1].map((c) => getComputedStyle([...document.querySelectorAll(`#cluster-${c} .facts > span`)].at(-1)).color)"
     )
@@ -238,10 +236,9 @@ def test_ten_thousand_images_fit_and_open_quickly(
     browser: Browser, tmp_path: Path, kind: str, without_tsne: None
 ) -> None:
     run = make_run(tmp_path / "big", n=10_000, k=10, side=64)
-    images = run.images
     if kind == "noise":  # nothing compresses worse
-        images = np.random.default_rng(0).integers(0, 256, size=images.shape, dtype=np.uint8)
-    written = write_report(run.folder, images, labels=run.labels)
+        run.images[:] = np.random.default_rng(0).integers(0, 256, size=run.images.shape, dtype=np.uint8)
+    written = write(run, run.labels)
     size = written.stat().st_size / 1e6
     page = browser.driver
     page.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, text, until
-from synthetic_run import Run, make_run, row_of
+from synthetic_run import Run, make_run, row_of, write
 
-from concurl.report import write_report
 from concurl.report.facts import RunFacts
 from concurl.runs.clusternames import read_names
 
@@ -105,7 +104,7 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
     run = make_run(tmp_path / "r", n=120, k=3)
     names = run.folder / "names.json"
     names.write_text(json.dumps({"1": "cats", "2": 'a "quoted" </script> name'}))
-    page = browser.open(write_report(run.folder, run.images))
+    page = browser.open(write(run))
     browser.driver.execute_cdp_cmd(
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
     )
@@ -146,7 +145,7 @@ def test_names_typed_on_the_cards_are_saved_as_the_names_json_that_report_reads(
 @pytest.mark.parametrize("epochs", [40, 1000, 12_000])
 def test_the_numbers_of_an_axis_stand_apart(browser: Browser, tmp_path: Path, epochs: int) -> None:
     run = make_run(tmp_path / "r", n=20, k=2, epochs=epochs)
-    browser.open(write_report(run.folder), width=800)
+    browser.open(write(run), width=800)
     gaps = browser.js(
         "return [...document.querySelectorAll('.chart svg')].flatMap((svg) => {"
         "  const low = svg.querySelector('.axis').getAttribute('y');"
@@ -167,7 +166,7 @@ def test_the_numbers_of_an_axis_stand_apart(browser: Browser, tmp_path: Path, ep
 def test_a_name_from_right_to_left_keeps_its_beginning_where_it_is_cut(browser: Browser, tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=40, k=2)
     (run.folder / "names.json").write_text(json.dumps({"0": "\u05e9\u05dc\u05d5\u05dd " * 12, "1": "cats " * 12}))
-    browser.open(write_report(run.folder))
+    browser.open(write(run))
     # the first letter lies inside what its cell shows
     inside = browser.js(
         "return [...document.querySelectorAll('.heat th bdi')].map((e) => {"

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Browser, spot, text, until
-from synthetic_run import Run, make_run, row_of
-
-from concurl.report import write_report
+from synthetic_run import Run, make_run, row_of, write
 
 By = pytest.importorskip("selenium.webdriver.common.by", reason="selenium is not installed: pip install selenium").By
 from selenium.webdriver import ActionChains, Keys  # noqa: E402  (only where selenium is there)
@@ -142,7 +140,7 @@ def test_the_zoom_buttons_cover_no_dot(browser: Browser, tmp_path: Path) -> None
     np.save(
         run.folder / "embeddings.npy", (corners / np.linalg.norm(corners, axis=1, keepdims=True)).astype(np.float32)
     )
-    page = browser.open(write_report(run.folder, run.images), width=400)
+    page = browser.open(write(run), width=400)
     browser.js(
         "window.dots = []; const arc = CanvasRenderingContext2D.prototype.arc;"
         "CanvasRenderingContext2D.prototype.arc = function (x, y, ...rest) {"

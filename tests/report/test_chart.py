@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,7 +26,6 @@ def points(element: ElementTree.Element) -> np.ndarray:
 
 
 def drawn(chart: Chart | None, tag: str) -> list[ElementTree.Element]:
-    assert chart is not None
     return ElementTree.fromstring(str(chart.svg)).findall(tag)
 
 
@@ -59,7 +58,6 @@ def test_shares_are_stacked_to_the_top() -> None:
 def test_a_long_log_is_thinned_but_keeps_its_ends() -> None:
     x = np.arange(1.0, 5001.0)
     chart = line_chart("k", "t", "n", x, [Line("a", np.sqrt(x))])
-    assert chart is not None
     assert len(chart.data["x"]) <= 240
     assert chart.data["x"][0] == 1
     assert chart.data["x"][-1] == 5000
@@ -67,14 +65,12 @@ def test_a_long_log_is_thinned_but_keeps_its_ends() -> None:
 
 def test_words_for_those_who_do_not_see_it() -> None:
     chart = line_chart("k", "Loss", "n", X, [Line("a <b>", X / 10)], level=("ln 10", 0.7))
-    assert chart is not None
     label = ElementTree.fromstring(str(chart.svg)).attrib["aria-label"]
     assert label == "Loss. a <b>: from 0.1 at epoch 1 to 1 at epoch 10. Dashed level: ln 10."
 
 
 def test_one_epoch_or_equal_values_draw_without_dividing_by_zero() -> None:
     chart = line_chart("k", "t", "n", np.array([3.0, 3.0]), [Line("a", np.zeros(2))])
-    assert chart is not None
     assert "nan" not in str(chart.svg)
 
 
@@ -90,7 +86,6 @@ def test_the_histogram_counts_every_value() -> None:
 def test_a_curve_that_begins_late_has_the_whole_chart() -> None:
     late = np.where(X > 7, X, math.nan)
     chart = line_chart("k", "t", "n", X, [Line("a", late, spread=np.ones(len(X)))], level=("ln 10", 2.0))
-    assert chart is not None
     assert chart.data["x"] == [8, 9, 10]
     (curve,) = drawn(chart, "polyline")
     assert (points(curve)[0, 0], points(curve)[-1, 0]) == (44, 348)
@@ -98,14 +93,13 @@ def test_a_curve_that_begins_late_has_the_whole_chart() -> None:
 
 def test_one_look_alone_is_a_dot_that_can_be_seen() -> None:
     chart = line_chart("k", "t", "n", X, [Line("a", np.where(X == 10, X, math.nan)), Line("b", X)])
-    assert chart is not None
     assert re.findall(r'<polyline( class="alone")?', str(chart.svg)) == [' class="alone"', ""]
 
 
 def test_looks_every_few_epochs_make_one_line(tmp_path: Path) -> None:
     facts = RunFacts.read(make_run(tmp_path / "r").folder)
     rare = tuple({k: v for k, v in e.items() if k != "feature_dimensions" or e["epoch"] % 5 == 0} for e in facts.epochs)
-    charts = {chart.key: chart for chart in curves(dataclasses.replace(facts, epochs=rare), ["red"] * 6)}
+    charts = {chart.key: chart for chart in curves(replace(facts, epochs=rare), ["red"] * 6)}
     assert str(charts["feature_dimensions"].svg).count("<polyline") == 1
 
 
@@ -114,11 +108,7 @@ def test_a_run_draws_its_curves_with_ln_k_as_the_level(tmp_path: Path) -> None:
     charts = {chart.key: chart for chart in curves(facts, ["red"] * 6)}
     assert list(charts) == ["l1", "l2", "l3", "diversity", "sizes", "feature_dimensions"]
     assert f"ln 6 = {math.log(6):.2f}" in str(charts["l2"].svg)
-    for key in (
-        "l2",
-        "l3",
-        "feature_dimensions",
-    ):  # how far from guessing, or from collapse: both are read from 0 on
+    for key in ("l2", "l3", "feature_dimensions"):  # how far from guessing, or from collapse: both are read from 0 on
         assert ">0</text>" in str(charts[key].svg)
     assert ">epoch 40</text>" in str(charts["l1"].svg)  # the last of 40 epochs, though the log counts from 0
     json.dumps({key: chart.data for key, chart in charts.items()}, allow_nan=False)

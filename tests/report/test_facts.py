@@ -47,13 +47,7 @@ def test_only_assignments_must_be_there(tmp_path: Path) -> None:
         elif file.name != "assignments.csv":
             file.unlink()
     facts = RunFacts.read(run.folder)
-    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (
-        3,
-        None,
-        (),
-        (),
-        {},
-    )
+    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (3, None, (), (), {})
     (run.folder / "assignments.csv").unlink()
     with pytest.raises(UserError, match=r"no assignments\.csv.*concurl fit"):
         RunFacts.read(run.folder)
@@ -77,12 +71,6 @@ def test_names_come_from_names_json_alone(tmp_path: Path) -> None:
     assert facts.given == {2: "given"}
 
 
-def test_clusters_that_share_a_name_are_told_apart_by_number(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r", n=12, k=4)
-    (run.folder / "names.json").write_text(json.dumps({"0": "dogs", "1": "cats", "3": "dogs"}))
-    assert RunFacts.read(run.folder).names == ("dogs (0)", "cats", "Cluster 2", "dogs (3)")
-
-
 def test_a_table_that_a_spreadsheet_saved_says_the_same(tmp_path: Path) -> None:
     """With semicolons, decimal commas and a byte order mark, as Excel has it in half of Europe."""
     run = make_run(tmp_path / "r", n=12, k=3)
@@ -97,12 +85,12 @@ def test_a_table_that_a_spreadsheet_saved_says_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(getattr(after, column), getattr(before, column))
 
 
-def test_no_cluster_is_nameless_and_no_two_have_one_name(tmp_path: Path) -> None:
+def test_no_cluster_is_nameless_and_those_that_share_a_name_are_told_apart_by_number(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=20, k=4)
-    (run.folder / "names.json").write_text('{"0": "  ", "1": "green", "2": "green", "3": " green (1) "}')
-    names = RunFacts.read(run.folder).names
-    assert names[0] == "Cluster 0"
-    assert len(set(names)) == 4
+    (run.folder / "names.json").write_text('{"0": "  ", "1": "green", "3": "green"}')
+    assert RunFacts.read(run.folder).names == ("Cluster 0", "green (1)", "Cluster 2", "green (3)")
+    (run.folder / "names.json").write_text('{"1": "green", "2": "green", "3": " green (1) "}')
+    assert len(set(RunFacts.read(run.folder).names)) == 4
 
 
 def test_a_number_of_clusters_that_no_run_can_have_costs_no_memory(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,11 +36,11 @@ def test_votes_of_another_shape_are_not_shown(given: tuple[RunFacts, Run]) -> No
     facts, _ = given
     assert votes(facts) is not None
     for wrong in (None, [[1.0]], "no", [[1, 2], [3]]):
-        assert votes(dataclasses.replace(facts, summary={"ensemble_confusion": wrong})) is None
+        assert votes(replace(facts, summary={"ensemble_confusion": wrong})) is None
 
 
 def test_a_large_table_keeps_the_most_mixed_up(given: tuple[RunFacts, Run]) -> None:
-    facts = dataclasses.replace(given[0], names=tuple(f"c{i}" for i in range(50)))
+    facts = replace(given[0], names=tuple(f"c{i}" for i in range(50)))
     shares = np.eye(50)
     shares[45, 3] = shares[7, 49] = 0.4
     shares[8:44, 8:44] += 0.02  # a little of each here: more in all, and yet no pair

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> RunFacts:
 def test_each_images_nearest_other_cluster(facts: RunFacts) -> None:
     rows = np.array([7, 3, 41])
     z = facts.embeddings
-    assert z is not None
     for row, found in zip(rows, next_clusters(facts, rows), strict=True):
         angle = {}
         for cluster in set(range(4)) - {int(facts.cluster[row])}:
@@ -30,18 +29,18 @@ def test_each_images_nearest_other_cluster(facts: RunFacts) -> None:
 
 
 def test_an_empty_cluster_is_nobodys_nearest(facts: RunFacts) -> None:
-    fewer = dataclasses.replace(facts, names=("a", "b", "c", "d", "e"), cluster=np.where(facts.cluster == 2, 0, 1))
+    fewer = replace(facts, names=("a", "b", "c", "d", "e"), cluster=np.where(facts.cluster == 2, 0, 1))
     everyone = np.arange(60)
     assert (next_clusters(fewer, everyone) == 1 - fewer.cluster).all()
 
 
 def test_what_cannot_be_known_is_not_guessed(facts: RunFacts) -> None:
     rows = np.arange(60)
-    alone = dataclasses.replace(facts, cluster=np.zeros(60, dtype=np.int64))
+    alone = replace(facts, cluster=np.zeros(60, dtype=np.int64))
     assert (next_clusters(alone, rows) == UNKNOWN).all()
-    assert (next_clusters(dataclasses.replace(facts, embeddings=None), rows) == UNKNOWN).all()
+    assert (next_clusters(replace(facts, embeddings=None), rows) == UNKNOWN).all()
     damaged = np.array(facts.embeddings)
     damaged[5] = np.nan
-    found = next_clusters(dataclasses.replace(facts, embeddings=damaged), rows)
+    found = next_clusters(replace(facts, embeddings=damaged), rows)
     assert found[5] == UNKNOWN
     assert (found[facts.cluster == facts.cluster[5]] != UNKNOWN).any()

@@ -8,7 +8,7 @@ from concurl.commands.checks import check_file, check_workers
 from concurl.commands.options import Parser, add_config_options, given_config
 from concurl.config import Config
 from concurl.errors import UserError
-from concurl.progress import speak, stages
+from concurl.progress import stages
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
     add_config_options(parser, Config(), "depth")  # no background: it changes nothing that a row says
     given = parser.parse(argv)
-    speak(given.quiet)
     check_workers(given.workers)
     if given.output is not None:
         check_file(given.output, "files.csv", given.source)

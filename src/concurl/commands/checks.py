@@ -65,19 +65,8 @@ def check_folder(output: Path, source: str | Path | None = None) -> None:
 
 # What other programs take for a promise of what is in the file.
 _FORMATS = (
-    ".csv",
-    ".tsv",
-    ".json",
-    ".html",
-    ".pt2",
-    ".onnx",
-    ".xlsx",
-    ".xls",
-    ".ods",
-    ".parquet",
-    ".gz",
-    ".zip",
-    ".pdf",
+    *(".csv", ".tsv", ".xlsx", ".xls", ".ods", ".parquet", ".gz", ".zip"),
+    *(".json", ".html", ".pdf", ".pt2", ".onnx"),
 )
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from concurl import __version__
 from concurl.commands.checks import check_folder
-from concurl.commands.images import open_again, write_report
+from concurl.commands.images import open_again
 from concurl.commands.options import Parser
 from concurl.errors import UserError, call
-from concurl.progress import speak
 from concurl.recipes import recipe
 
 
@@ -29,9 +28,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     given = parser.parse(argv)
-    speak(quiet=False)
     check_folder(given.output)
     from concurl.clustering.evaluate import pixel_baseline
+    from concurl.report import write_report
     from concurl.runs import run, runfolder
     from concurl.runs.summary import change_summary
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from concurl.aside import write_whole
 from concurl.commands.checks import check_file, check_labels, check_run
-from concurl.commands.images import add_labels, add_moved, change_of_images, moved_to, open_again
+from concurl.commands.images import change_of_images, open_again, run_of
 from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.progress import Progress, speak
+from concurl.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,23 +29,20 @@ log = logging.getLogger("concurl")
 def main(argv: list[str]) -> int:
     """Score a run against labels: the benchmark's own, those of a csv, or the folders that the images lie in."""
     parser = Parser(prog="concurl evaluate", description=main.__doc__, example="runs/photos --labels labels.csv")
-    parser.add_argument("run", type=Path, help="folder of a run")
-    add_labels(parser)
+    parser.add_shared("run", "--labels")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the scores there, too")
-    add_moved(parser)
+    parser.add_shared("--source")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are, if they moved")
-    parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_shared("--device")
     given = parser.parse(argv)
-    speak(quiet=False)
     check_run(given.run)
     from concurl.clustering.assign import assign
     from concurl.clustering.evaluate import evaluate as score
     from concurl.clustering.evaluate import over_labelled, partitions, table
     from concurl.clustering.metrics import chance
-    from concurl.runs import run, runfolder
+    from concurl.runs import run
 
-    config = runfolder.config_of(given.run)
-    about = moved_to(runfolder.run_facts(given.run), given.moved)
+    config, about = run_of(given.run, given.moved)
     check_labels(given.labels, about["source"])
     if given.data_dir is not None:
         about["data_dir"] = str(given.data_dir)

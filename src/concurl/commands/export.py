@@ -6,11 +6,10 @@ import logging
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_folder, check_run
-from concurl.commands.images import add_moved, moved_to, open_again
+from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.progress import speak
 
 log = logging.getLogger("concurl")
 
@@ -18,16 +17,15 @@ log = logging.getLogger("concurl")
 def main(argv: list[str]) -> int:
     """Write a folder per cluster, or the model as one file for other tools. The images themselves are not touched."""
     parser = Parser(prog="concurl export", description=main.__doc__, example="runs/photos --folders symlink -o sorted")
-    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_shared("run")
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="folder (or file) to write (needed)")
     parser.add_argument("--folders", metavar="HOW", help="a folder per cluster, filled by symlink, hardlink or copy")
     parser.add_argument("--names", type=Path, metavar="FILE", help='json with cluster names: {"0": "birds", ...}')
     parser.add_argument(
         "--model", action="store_true", help="the encoder with its preprocessing, as a torch.export file"
     )
-    add_moved(parser)
+    parser.add_shared("--source")
     given = parser.parse(argv)
-    speak(quiet=False)
     if given.output is None:
         raise parser.missing("no output; add -o PATH")
     if given.model == bool(given.folders):
@@ -48,13 +46,12 @@ def main(argv: list[str]) -> int:
             log.warning("the run is not healthy, do not rely on these folders yet (%s): see its report.html", trouble)
         return 0
     from concurl.export.program import export_program
-    from concurl.runs import run, runfolder
+    from concurl.runs.run import model_of
 
-    config = runfolder.config_of(given.run)
-    about = moved_to(runfolder.run_facts(given.run), given.moved)
+    config, about = run_of(given.run, given.moved)
     check_file(given.output, "labeller.pt2", about["source"])
     images = open_again(about, config).images.images
     log.info("writing the model, and trying it on some of the images: this takes some seconds")
-    checked = export_program(run.model_of(given.run, "cpu"), images, given.output)
+    checked = export_program(model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {counted(checked, 'image')}")
     return 0

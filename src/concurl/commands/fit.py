@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from concurl import __version__
 from concurl.aside import EX_IOERR
 from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
-from concurl.commands.images import absolute, add_moved, moved_to, open_again, write_report
+from concurl.commands.images import absolute, open_again, run_of, trained_hash
 from concurl.commands.options import Parser, add_config_options, given_config
 from concurl.config import FEW, LATE
 from concurl.errors import RunError, UserError, call, no_such
-from concurl.progress import speak
 from concurl.recipes import RECIPES, recipe
 from concurl.runs.clusternames import names_of
 
@@ -35,10 +34,10 @@ def main(argv: list[str]) -> int:
 
     What a default of None means is said beside its option; to set it, write none, as in --tau-b-end none.
     """
-    parser = _parser(argv)
+    named = _recipe_named(argv)
+    parser = _parser(named)
     given = parser.parse(argv)
     given.command = call("fit", *argv)
-    speak(given.quiet)
     if given.output is None and given.resume:
         raise UserError(f"which run? Name its folder with -o, as in: {call('fit', '--resume', '-o', 'runs/photos')}")
     if given.output is None:
@@ -53,10 +52,10 @@ def main(argv: list[str]) -> int:
         raise UserError("--source goes with --resume and --from; the images of a new run are named without it")
     if given.source is None:
         raise parser.missing("no images; name a folder or a benchmark")
-    return _begin(given, _recipe_named(argv))
+    return _begin(given, named)
 
 
-def _parser(argv: list[str]) -> Parser:
+def _parser(named: str) -> Parser:
     usage = "concurl fit source -o DIR [-k N] [options]"  # with all of them, it would fill the first screen
     parser = Parser(prog="concurl fit", usage=usage, description=main.__doc__, example="PHOTOS -k 10 -o runs/photos")
     parser.add_argument(
@@ -98,11 +97,11 @@ def _parser(argv: list[str]) -> Parser:
         metavar="RUN",
         help="keep the features of RUN and cluster them again, with another -k, --balance, --cluster-lr, --beta, --gamma, ...",
     )
-    add_moved(parser)
+    parser.add_shared("--source")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in DIR")
     parser.add_argument("--no-report", action="store_true", help="do not make report.html at the end")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
-    add_config_options(parser, recipe(_recipe_named(argv)))
+    parser.add_shared("--quiet")
+    add_config_options(parser, recipe(named))
     return parser
 
 
@@ -161,7 +160,6 @@ def _begin(given: argparse.Namespace, named: str) -> int:
 
 def _branch(given: argparse.Namespace) -> int:
     """A run with the features of another one, and clusters of its own: it goes on from where clustering began there."""
-    from concurl.runs import runfolder
     from concurl.runs.features import features
 
     if strangers := [word for word in _fixed(given) if word not in _options(LATE)]:
@@ -172,7 +170,7 @@ def _branch(given: argparse.Namespace) -> int:
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
-    before, about = runfolder.config_of(origin), moved_to(runfolder.run_facts(origin), given.moved)
+    before, about = run_of(origin, given.moved)
     config = before.replace(**given_config(given))
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
@@ -191,22 +189,20 @@ def _run(
     given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None, hashed: str = ""
 ) -> int:
     """A new run; with an `origin`, one that goes on from where clustering began there, with images of that hash."""
-    from concurl.data.storage.fingerprint import fingerprint
     from concurl.runs import run, runfolder
     from concurl.training.distributed import World
 
     world = World.join()
     folder: Path = given.output
     holds_run = world.leads and runfolder.holds_run(folder)  # others may look while rank 0 already writes
-    if any(world.agree(holds_run and restarted())):
+    if any(world.agree(holds_run and _restarted())):
         return _resume(given)
     if world.leads:
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(about, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, about.get("train_images"))
-    seen, _ = run.training_part(opened.images, config, about.get("train_images"))
     about.setdefault("chosen", chosen)
-    about |= {"root": opened.images.root, "images": fingerprint(seen)}
+    about |= {"root": opened.images.root, "images": trained_hash(opened.images, config, about)}
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
     if origin is not None and about["images"] != hashed:
         raise UserError(
@@ -229,19 +225,16 @@ def _run(
 
 
 def _resume(given: argparse.Namespace) -> int:
-    from concurl.data.storage.fingerprint import fingerprint
-    from concurl.runs import run, runfolder
+    from concurl.runs import runfolder
     from concurl.training.distributed import World
 
     world = World.join()
     folder: Path = given.output
     with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
-        config = runfolder.config_of(folder)
-        about = moved_to(runfolder.run_facts(folder), given.moved)
+        config, about = run_of(folder, given.moved)
         opened = open_again(about, config, given.workers)
         # A checkpoint knows its images. A run that was killed before its first one has no other memory of them.
-        seen, _ = run.training_part(opened.images, config, about.get("train_images"))
-        if about.get("images") not in (None, fingerprint(seen)):
+        if about.get("images") not in (None, trained_hash(opened.images, config, about)):
             raise UserError(
                 f"{folder}: the images have changed since the run began; make them as they were, or start anew (--overwrite)"
             )
@@ -291,7 +284,7 @@ def _tell_files(opened: Opened, folder: Path) -> None:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")
 
 
-def restarted() -> bool:
+def _restarted() -> bool:
     """Did torchrun start these processes anew, after one of the first ones had died?"""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
@@ -301,6 +294,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
     from concurl.clustering.assign import UNSURE
     from concurl.clustering.evaluate import over_labelled, table
+    from concurl.report import write_report
 
     if report:
         try:

@@ -1,4 +1,4 @@
-"""A run's images, wherever they are now: opened again, compared with those it has labelled, and shown on its page."""
+"""A run's images, wherever they are now: opened again, and compared with those it has labelled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.options import Parser
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError
 from concurl.progress import stages
@@ -24,30 +23,18 @@ log = logging.getLogger("concurl")
 REORDERED, REPLACED = "another order", "other content under the same names"
 
 
-def add_labels(parser: Parser) -> None:
-    """The option --labels, for scores."""
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="csv with the columns path and label; or the word folders, if there is a folder for each kind of image",
-    )
+def run_of(folder: Path, moved: str | None) -> tuple[Config, dict[str, Any]]:
+    """Its config.json and run.json, with another place for the images if one was given; the files stay as they are."""
+    from concurl.runs import runfolder
 
-
-def add_moved(parser: Parser) -> None:
-    """The option --source. Not as dest="source": the parser takes that for the images of a verb that opens new ones."""
-    parser.add_argument("--source", dest="moved", metavar="PLACE", help="where the run's images are now, if they moved")
-
-
-def moved_to(about: dict[str, Any], place: str | None) -> dict[str, Any]:
-    """What run.json says, with another place for the images if one was given; the file stays as it is."""
+    config, about = runfolder.config_of(folder), runfolder.run_facts(folder)
     if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
-        about = about | {"data_dir": None}  # then the usual places are looked through
-    if place is not None:
-        return about | {"source": absolute(place), "called_in": os.getcwd()}
-    if os.path.isabs(about["source"]) and not _there(about["source"]):
+        about["data_dir"] = None  # then the usual places are looked through
+    if moved is not None:
+        about |= {"source": absolute(moved), "called_in": os.getcwd()}
+    elif os.path.isabs(about["source"]) and not _there(about["source"]):
         raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
-    return about
+    return config, about
 
 
 def _there(source: str) -> bool:
@@ -93,11 +80,18 @@ def _paths_start(about: dict[str, Any]) -> str:
     return folder if os.path.isdir(folder) else os.curdir
 
 
+def trained_hash(images: ImageSet, config: Config, about: dict[str, Any]) -> str:
+    """Of those that are trained on: run.json has it under "images"."""
+    from concurl.data.storage.fingerprint import fingerprint
+    from concurl.runs.run import training_part
+
+    seen, _ = training_part(images, config, about.get("train_images"))
+    return fingerprint(seen)
+
+
 def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
     """How these images differ from those that the run has trained on and labelled; empty if they do not."""
-    from concurl.data.storage.fingerprint import fingerprint
     from concurl.report.facts import labelled_paths, shown
-    from concurl.runs.run import training_part
     from concurl.runs.runfolder import run_facts
 
     labelled = labelled_paths(folder)
@@ -111,8 +105,7 @@ def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
     if rows != list(range(len(images))):
         return REORDERED
     about = run_facts(folder)
-    seen, _ = training_part(images, config, about.get("train_images"))
-    return "" if about.get("images") in (None, fingerprint(seen)) else REPLACED
+    return "" if about.get("images") in (None, trained_hash(images, config, about)) else REPLACED
 
 
 def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
@@ -123,7 +116,7 @@ def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
     return [place.get(path, -1) for path in paths]
 
 
-def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
+def in_order_of(folder: Path, config: Config, about: dict[str, Any], opened: Opened) -> Opened:
     """The images that the run has labelled, in its order, so that none is shown under another's label.
 
     Folders live on: a picture that is gone is grey on the page, one that is new is not on it, and both are told.
@@ -133,9 +126,14 @@ def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     from concurl.data.storage.picked import pick_known
     from concurl.report.facts import labelled_paths
 
+    change = change_of_images(folder, config, opened.images)
+    if about["limit"] is not None and change not in ("", REPLACED):
+        raise UserError(
+            f"{folder} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
+            "that the same sample cannot be drawn; bring those back, or give their place with --source"
+        )
     labelled = labelled_paths(folder)
     rows = np.array(_rows_of(labelled, opened.images))
-    change = change_of_images(folder, config, opened.images)
     if 2 * int((rows < 0).sum()) > len(rows):
         raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")
     if change not in ("", REORDERED):
@@ -143,23 +141,3 @@ def in_order_of(folder: Path, config: Config, opened: Opened) -> Opened:
     labels = None if opened.labels is None else np.where(rows < 0, -1, opened.labels[rows])
     images = replace(opened.images, images=pick_known(opened.images.images, rows), names=labelled)
     return replace(opened, images=images, labels=labels)
-
-
-def write_report(
-    folder: Path, config: Config, opened: Opened, output: Path | None = None, *, other_labels: bool = False
-) -> Path:
-    """Write the run's page to folder/report.html, or `output`, and show the progress of its stages; where the page is."""
-    from concurl.data.originals import read_originals
-    from concurl.data.pictures.reading import Reading
-    from concurl.report import write_report as write
-
-    return write(
-        folder,
-        opened.images.images,
-        labels=opened.labels,
-        classes=opened.classes,
-        other_labels=other_labels,
-        output=output,
-        originals=lambda rows, side: read_originals(opened.images, rows, side, Reading.of(config)),
-        progress=stages(),
-    )

@@ -9,11 +9,13 @@ import difflib
 import inspect
 import re
 import shutil
+from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_type_hints
 
 from concurl.config import Config
 from concurl.errors import UserError
+from concurl.progress import speak
 
 # What other tools call these.
 SYNONYMS = {
@@ -35,15 +37,33 @@ SYNONYMS = {
     "-n": "-k",
 }
 
+# What means the same for several verbs. --source has another dest: "source" is what the images of a verb that opens new ones are.
+SHARED: dict[str, dict[str, Any]] = {
+    "run": {"type": Path, "help": "folder of a run"},
+    "--labels": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "csv with the columns path and label; or the word folders, if there is a folder for each kind of image",
+    },
+    "--source": {"dest": "moved", "metavar": "PLACE", "help": "where the run's images are now, if they moved"},
+    "--device": {"default": "auto", "metavar": "TEXT", "help": "auto, cpu, cuda or cuda:N (default: auto)"},
+    "--quiet": {"action": "store_true", "help": "say nothing but warnings and the result"},
+}
+
 
 class Parser(argparse.ArgumentParser):
     """argparse that answers wrong use in one line, with the nearest right word, and exits with 2."""
 
     def __init__(self, *, example: str = "", **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
+        super().__init__(allow_abbrev=False, formatter_class=_help, **settings)
         self.example = f"{self.prog} {example}".rstrip()  # the usual call
 
+    def add_shared(self, *names: str) -> None:
+        for name in names:
+            self.add_argument(name, **SHARED[name])
+
     def parse(self, argv: list[str]) -> argparse.Namespace:
+        """What was asked for. From here on people are told what goes on, unless --quiet is among it."""
         for before, word in zip([self.prog, *argv], argv, strict=False):
             if not word or re.fullmatch("--[^=]+=", word):  # taken as a path it would be the current folder
                 self.error(f"nothing follows {word or before}; is a shell variable not set?")
@@ -61,6 +81,7 @@ class Parser(argparse.ArgumentParser):
             near = self._nearest(word)
             hint = f"; did you mean {near}?" if near else f"; {self.prog} --help lists what there is"
             self.error(f"unknown {'option' if word.startswith('-') else 'argument'} {word}{hint}")
+        speak(getattr(known, "quiet", False))
         return known
 
     def _nearest(self, word: str) -> str:
@@ -85,12 +106,10 @@ class Parser(argparse.ArgumentParser):
         return UserError(f"{what}, as in: {self.example}")
 
 
-class _Help(argparse.HelpFormatter):
+def _help(prog: str) -> argparse.HelpFormatter:
     """As wide as the terminal, but no wider than is easy to read."""
-
-    def __init__(self, prog: str) -> None:
-        width = min(110, shutil.get_terminal_size().columns - 2)
-        super().__init__(prog, max_help_position=30, width=width)
+    width = min(110, shutil.get_terminal_size().columns - 2)
+    return argparse.HelpFormatter(prog, max_help_position=30, width=width)
 
 
 def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only: str) -> None:

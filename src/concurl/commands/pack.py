@@ -8,7 +8,7 @@ from concurl.commands.checks import check_folder, check_least
 from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError
-from concurl.progress import speak, stages
+from concurl.progress import stages
 
 
 def main(argv: list[str]) -> int:
@@ -19,7 +19,6 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--per-shard", type=int, default=10_000, metavar="N", help="images in a shard (default: 10000)")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
     given = parser.parse(argv)
-    speak(given.quiet)
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
     check_least("--per-shard", given.per_shard, 1)

@@ -14,8 +14,8 @@ from concurl.commands.checks import check_file, check_folder, check_least, check
 from concurl.commands.options import Parser
 from concurl.counted import counted
 from concurl.errors import UserError, call
-from concurl.progress import speak, stages
-from concurl.runs.clusternames import names_of
+from concurl.progress import stages
+from concurl.runs.clusternames import as_json, names_of
 from concurl.runs.parts import Part
 
 if TYPE_CHECKING:
@@ -67,10 +67,8 @@ def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where a benchmark's files are")
     parser.add_argument("--limit", type=int, metavar="N", help="only N of the images")
-    parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
+    parser.add_shared("--device", "--quiet")
     given = parser.parse(argv)
-    speak(given.quiet)
     if given.output is None:
         raise parser.missing("no output file; add -o FILE.csv")
     part = None if given.shard is None else Part.parse(given.shard)
@@ -110,9 +108,4 @@ def _work(trained: TrainedModel, images: ImageSet, names: dict[int, str]) -> dic
     table = hashlib.sha256()
     for name in chain(images.names, (skip.path for skip in images.skipped)):
         table.update(os.fsencode(name) + b"\0")
-    return {
-        "model": trained.digest(),
-        "images": len(images),
-        "paths": table.hexdigest(),
-        "names": {str(cluster): name for cluster, name in names.items()},
-    }
+    return {"model": trained.digest(), "images": len(images), "paths": table.hexdigest(), "names": as_json(names)}

@@ -7,40 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from concurl.commands.checks import check_file, check_labels, check_run
-from concurl.commands.images import (
-    REPLACED,
-    add_labels,
-    add_moved,
-    change_of_images,
-    in_order_of,
-    moved_to,
-    open_again,
-    write_report,
-)
+from concurl.commands.images import in_order_of, open_again, run_of
 from concurl.commands.options import Parser
 from concurl.errors import UserError, call
-from concurl.progress import speak
 
 
 def main(argv: list[str]) -> int:
     """Make the page of a finished run again, with the names of its names.json and, if given, scores against labels."""
     parser = Parser(prog="concurl report", description=main.__doc__, example="runs/photos")
-    parser.add_argument("run", type=Path, help="folder of a run")
-    add_labels(parser)
+    parser.add_shared("run", "--labels")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.html", help="write the page there, and nothing into the run's folder"
     )
-    add_moved(parser)
-    parser.add_argument("--quiet", action="store_true", help="say nothing but warnings and the result")
+    parser.add_shared("--source", "--quiet")
     given = parser.parse(argv)
-    speak(given.quiet)
     check_run(given.run)
-    from concurl.runs import runfolder
+    from concurl.report import write_report
     from concurl.runs.assignments import FILE, take_names
     from concurl.runs.spreadsheet import Table
 
-    config = runfolder.config_of(given.run)
-    about = moved_to(runfolder.run_facts(given.run), given.moved)
+    config, about = run_of(given.run, given.moved)
     check_labels(given.labels, about["source"])
     if given.output is None:
         if not os.access(given.run, os.W_OK):
@@ -58,17 +44,11 @@ def main(argv: list[str]) -> int:
             raise UserError(
                 f"{given.run / FILE} was sorted; {call('report', given.run)} puts its rows back into their order"
             )
-    opened = open_again(about, config)
-    if about["limit"] is not None and change_of_images(given.run, config, opened.images) not in ("", REPLACED):
-        raise UserError(
-            f"{given.run} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
-            "that the same sample cannot be drawn; bring those back, or give their place with --source"
-        )
-    opened = in_order_of(given.run, config, opened)
+    opened = in_order_of(given.run, config, about, open_again(about, config))
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
         labels, classes = read_labels(given.labels, opened.images.names, opened.images.root)
         opened = replace(opened, labels=labels, classes=classes)
-    print(write_report(given.run, config, opened, given.output, other_labels=given.labels is not None))
+    print(write_report(given.run, config, opened, output=given.output, other_labels=given.labels is not None))
     return 0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from concurl.commands.checks import check_run
-from concurl.commands.images import add_moved, moved_to, open_again
+from concurl.commands.checks import check_least, check_run
+from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
 from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.errors import UserError, call
-from concurl.progress import speak, stages
+from concurl.progress import stages
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,21 +29,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", type=Path, help="folder of a run; its own K does not matter")
     parser.add_argument("--up-to", type=int, default=30, metavar="K", help="the largest K to try (default: 30)")
     parser.add_argument("--images", type=int, default=4096, metavar="N", help="images to look at (default: 4096)")
-    add_moved(parser)
-    parser.add_argument("--device", default="auto", metavar="TEXT", help="auto, cpu, cuda or cuda:N (default: auto)")
+    parser.add_shared("--source", "--device")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     given = parser.parse(argv)
-    speak(given.quiet)
     check_run(given.run)
-    for option, value, least in (("--images", given.images, 8), ("--up-to", given.up_to, 2)):
-        if value < least:
-            raise UserError(f"{option} {value}: at least {least} are needed")
+    check_least("--images", given.images, 8)
+    check_least("--up-to", given.up_to, 2)
     from concurl.clustering.stability import stabilities
     from concurl.report.verdict import trouble_of
-    from concurl.runs import runfolder
 
-    config = runfolder.config_of(given.run).replace(device=given.device)
-    v = _embeddings(given, config)
+    config, about = run_of(given.run, given.moved)
+    config = config.replace(device=given.device)
+    v = _embeddings(given, config, about)
     most = min(given.up_to, len(v) // 4)  # a half then has two images for a cluster
     progress, found = stages(), {}
     for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
@@ -59,20 +56,19 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _embeddings(given: argparse.Namespace, config: Config) -> Tensor:
+def _embeddings(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> Tensor:
     """The target network's embeddings of a fixed sample of the run's images, from before clustering began."""
     import torch
 
     from concurl.data.batches import sample
     from concurl.data.storage.picked import pick
     from concurl.network.embed import embed
-    from concurl.runs import runfolder
     from concurl.runs.features import feature_model
     from concurl.training.device import Arithmetic
 
     arithmetic = Arithmetic.of(config)
     model = feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(moved_to(runfolder.run_facts(given.run), given.moved), config).images.images
+    images = open_again(about, config).images.images
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
         raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")

@@ -14,6 +14,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from concurl.report.element import element
+
 WIDTH, HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 30
 _POINTS = 240  # per line: more than a chart of this width can show
@@ -88,9 +90,7 @@ def share_chart(
     for j, colour in enumerate(colours):
         above = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j + 1], strict=True)]
         below = [frame.point(a, b) for a, b in zip(x[pick], edges[:, j], strict=True)][::-1]
-        parts.append(
-            Markup('<polygon class="{}" points="{}" style="fill:{}"/>').format(kind, " ".join(above + below), colour)
-        )
+        parts.append(element("polygon", class_=kind, points=" ".join(above + below), style=f"fill:{colour}"))
     first, last = shares[0], shares[-1]
     words = (
         f"From epoch {x[0]:g} to {x[-1]:g} the largest cluster goes from {first.max():.0%} to "
@@ -124,38 +124,27 @@ class _Frame:
         parts = []
         for tick in ticks(self.y0, self.y1, 4):
             at = self.down(tick)
-            parts.append(
-                Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, at, at)
-            )
             text = f"{tick:.0%}" if percent else f"{tick:,.6g}"
-            parts.append(
-                Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(_LEFT - 8, round(at + 3.5, 1), text)
-            )
+            parts.append(element("line", class_="grid", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at))
+            parts.append(element("text", text, x=_LEFT - 8, y=round(at + 3.5, 1), text_anchor="end"))
         # first and last are always told: charts that begin late stand beside others that do not
         first, last = f"{self.x0:,.0f}", f"epoch {self.x1:,.0f}"
-        down, left, right = (
-            HEIGHT - _BOTTOM + 18,
-            _LEFT + _DIGIT * (len(first) + 2),
-            WIDTH - _RIGHT - _DIGIT * (len(last) + 2),
-        )
-        parts.append(Markup('<text x="{}" y="{}">{}</text>').format(_LEFT, down, first if self.x1 > self.x0 else ""))
+        down = HEIGHT - _BOTTOM + 18
+        left, right = _LEFT + _DIGIT * (len(first) + 2), WIDTH - _RIGHT - _DIGIT * (len(last) + 2)
+        parts.append(element("text", first if self.x1 > self.x0 else "", x=_LEFT, y=down))
         for tick in ticks(self.x0, self.x1, 5):
             text = f"{tick:,.0f}"
             at, half = self.right(tick), _DIGIT * len(text) / 2
             if tick == round(tick) and left < at - half and at + half < right:
-                parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(at, down, text))
-        parts.append(
-            Markup('<text class="axis" x="{}" y="{}" text-anchor="end">{}</text>').format(WIDTH - _RIGHT, down, last)
-        )
+                parts.append(element("text", text, x=at, y=down, text_anchor="middle"))
+        parts.append(element("text", last, class_="axis", x=WIDTH - _RIGHT, y=down, text_anchor="end"))
         return Markup("").join(parts)
 
     def level(self, name: str, y: float) -> Markup:
         """A dashed line across, with its name at the right: losses fall, so there is room."""
         at = self.down(y)
-        return Markup(
-            '<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-            '<text class="level-name" x="{}" y="{}" text-anchor="end">{}</text>'
-        ).format(_LEFT, WIDTH - _RIGHT, at, at, WIDTH - _RIGHT, round(at - 5, 1), name)
+        line = element("line", class_="level", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at)
+        return line + element("text", name, x=WIDTH - _RIGHT, y=round(at - 5, 1), text_anchor="end")
 
     def curve(self, x: Floats, line: Line, pick: NDArray[np.int64]) -> Markup:
         """The line at the epochs x, which are those that `pick` chooses from its own."""
@@ -166,29 +155,23 @@ class _Frame:
             known = np.isfinite(y) & np.isfinite(spread)
             top = [self.point(a, min(b, self.y1)) for a, b in zip(x[known], (y + spread)[known], strict=True)]
             low = [self.point(a, max(b, self.y0)) for a, b in zip(x[known], (y - spread)[known], strict=True)][::-1]
-            band = Markup('<polygon class="band" points="{}" style="fill:{}"/>').format(
-                " ".join(top + low), line.colour
-            )
+            band = element("polygon", class_="band", points=" ".join(top + low), style=f"fill:{line.colour}")
         # a gap in the log is a gap in the curve
         known = np.isfinite(y)
         runs = np.split(np.arange(len(y)), np.where(np.diff(known.astype(int)) != 0)[0] + 1)
         drawn = []
         for run in runs:
-            if len(run) and known[run[0]]:
+            if known[run[0]]:
                 points = [self.point(x[i], y[i]) for i in run]
-                alone = len(points) == 1  # still draws a dot, by its round cap
-                drawn.append(
-                    Markup('<polyline{} points="{}" style="stroke:{}"/>').format(
-                        Markup(' class="alone"') if alone else "", " ".join(points * (1 + alone)), line.colour
-                    )
-                )
+                alone = {"class_": "alone"} if len(points) == 1 else {}  # drawn twice it is a dot, by its round cap
+                points *= 1 + len(alone)
+                drawn.append(element("polyline", **alone, points=" ".join(points), style=f"stroke:{line.colour}"))
         return band + Markup("").join(drawn)
 
 
 def _svg(title: str, words: str, parts: list[Markup]) -> Markup:
-    return Markup(
-        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}<line class="guide" y1="{}" y2="{}"/></svg>'
-    ).format(WIDTH, HEIGHT, f"{title}. {words}", Markup("").join(parts), _TOP, HEIGHT - _BOTTOM)
+    guide = element("line", class_="guide", y1=_TOP, y2=HEIGHT - _BOTTOM)
+    return element("svg", *parts, guide, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=f"{title}. {words}")
 
 
 def _data(
@@ -199,11 +182,7 @@ def _data(
         "x": x.tolist(),
         "at": [frame.right(value) for value in x],
         "lines": [
-            {
-                "name": name,
-                "colour": colour,
-                "y": [round(v, 5) if math.isfinite(v) else None for v in y.tolist()],
-            }
+            {"name": name, "colour": colour, "y": [round(v, 5) if math.isfinite(v) else None for v in y.tolist()]}
             for name, colour, y in columns
         ],
     }

@@ -17,19 +17,11 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
     guide.setAttribute("x1", chart.at[near]);
     guide.setAttribute("x2", chart.at[near]);
     figure.classList.add("pointed");
-    const head = document.createElement("strong");
-    head.textContent = `Epoch ${chart.x[near].toLocaleString("en")}`;
     let lines = chart.lines.map((line, i) => ({ ...line, name: chart.stacked ? data.names[i] : line.name, value: line.y[near] })).filter((line) => line.value !== null);
     if (chart.stacked) lines = largest(lines);
-    tip.replaceChildren(head, ...lines.map((line) => {
-      const row = document.createElement("p"), dot = document.createElement("span"), name = document.createElement("bdi"), value = document.createElement("b");
-      dot.className = "swatch";
-      dot.style.setProperty("--c", line.colour);
-      name.textContent = line.name;
-      value.textContent = chart.stacked ? `${(100 * line.value).toFixed(1)}%` : Number(line.value.toPrecision(4)).toString();
-      row.append(dot, name, value);
-      return row;
-    }));
+    const told = (value) => (chart.stacked ? `${(100 * value).toFixed(1)}%` : Number(value.toPrecision(4)));
+    const rows = lines.map((line) => make("p", {}, swatch(line.colour), make("bdi", {}, line.name), make("b", {}, told(line.value))));
+    tip.replaceChildren(make("strong", {}, `Epoch ${chart.x[near].toLocaleString("en")}`), ...rows);
     tip.hidden = false;
     const left = event.clientX + 16 + tip.offsetWidth > innerWidth ? event.clientX - 16 - tip.offsetWidth : event.clientX + 16;
     tip.style.left = `${Math.max(8, left)}px`;

@@ -61,6 +61,11 @@ class RunFacts:
         return np.bincount(self.cluster, minlength=self.n_clusters)
 
     @property
+    def members(self) -> list[NDArray[np.int64]]:
+        """For each cluster the rows of its images."""
+        return np.split(np.argsort(self.cluster, kind="stable"), np.cumsum(self.sizes)[:-1])
+
+    @property
     def minutes(self) -> float:
         """How long the run took; NaN where it does not say."""
         return _number(self.summary.get("minutes"))

@@ -30,25 +30,19 @@ class Gallery:
 
 def galleries(facts: RunFacts) -> list[Gallery]:
     """One per cluster, in their order. Those beyond MAX_GALLERIES have empty lists."""
-    sizes = facts.sizes
-    pictured = set(np.argsort(-sizes, kind="stable")[:MAX_GALLERIES].tolist())
+    pictured = set(np.argsort(-facts.sizes, kind="stable")[:MAX_GALLERIES].tolist())
     count = min(_MOST, _PICTURES // (len(LENSES) * len(pictured)))
-    order = np.argsort(facts.cluster, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    found = []
-    for cluster in range(facts.n_clusters):
-        members = order[starts[cluster] : starts[cluster + 1]]
-        found.append(
-            Gallery(
-                cluster,
-                len(members),
-                int(facts.unsure[members].sum()),
-                mean_known(facts.confidence[members]),
-                mean_known(facts.agreement[members]),
-                _lenses(facts, cluster, members, count) if cluster in pictured else {lens: [] for lens in LENSES},
-            )
+    return [
+        Gallery(
+            cluster,
+            len(members),
+            int(facts.unsure[members].sum()),
+            mean_known(facts.confidence[members]),
+            mean_known(facts.agreement[members]),
+            _lenses(facts, cluster, members, count) if cluster in pictured else {lens: [] for lens in LENSES},
         )
-    return found
+        for cluster, members in enumerate(facts.members)
+    ]
 
 
 def faces(cards: list[Gallery]) -> list[Gallery]:

@@ -4,7 +4,7 @@ if ($("canvas")) {
   const n = data.x.length;
   const boxes = [...document.querySelectorAll(".chips input")];
   const shown = new Uint8Array(n); // 1: passes the filters
-  const view = { scale: 1, x: 0.5, y: 0.5 }; // the map's point in the middle of the stage
+  const whole = { scale: 1, x: 0.5, y: 0.5 }, view = { ...whole }; // x, y: the map's point in the middle of the stage
   const pictured = new Map(); // cell of the grid: the image that lies there
   let width = 1, height = 1, aside = 0, selected = -1, drawn = 0, passed = n; // aside: pixels, the zoom buttons; drawn: the frame that is due; passed: images, the filters
 
@@ -52,14 +52,14 @@ if ($("canvas")) {
     button.addEventListener("click", () => {
       anySureness();
       only((cluster) => cluster === Number(button.dataset.show));
-      whole();
+      showAll();
       $("map").scrollIntoView();
       canvas.focus({ preventScroll: true });
     });
   }
 
   // ---- pictures lie on a grid, one to a cell, so that none covers another
-  const asPictures = () => document.querySelector("input[name=draw]:checked")?.value === "pictures";
+  const asPictures = () => document.querySelector("input[value=pictures]").checked;
   const cellSize = () => (width < 500 ? 32 : 42);
   const cellAt = (x, y) => [Math.floor(x / cellSize()), Math.floor(y / cellSize())];
   const seen = (i) => { const x = right(i), y = down(i); return x > -40 && y > -40 && x < width + 40 && y < height + 40; };
@@ -78,8 +78,8 @@ if ($("canvas")) {
     if (!drawn) drawn = requestAnimationFrame(() => { drawn = 0; paint(); });
   }
   function paint() {
-    const ink = canvas.getContext("2d"), ratio = devicePixelRatio || 1, dark = isDark();
-    ink.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const ink = canvas.getContext("2d"), dark = isDark();
+    ink.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     ink.clearRect(0, 0, width, height);
     const radius = dotRadius();
     const dot = (i) => { ink.beginPath(); ink.arc(right(i), down(i), radius, 0, 7); ink.fill(); };
@@ -197,11 +197,8 @@ if ($("canvas")) {
     $("hover-swatch").style.setProperty("--c", colourOf(data.cluster[i]));
     $("hover-sure").textContent = sure;
     const picture = $("hover-picture");
-    if (picture) {
-      const put = (cut) => { if (selected === i) picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height); };
-      picture.getContext("2d").clearRect(0, 0, picture.width, picture.height);
-      withCut(i, put);
-    }
+    picture.getContext("2d").clearRect(0, 0, picture.width, picture.height);
+    withCut(i, (cut) => { if (selected === i) paste(cut, picture); });
     mark();
     if (aloud) $("map-said").textContent = `${pathOf(i)}, ${name}, ${sure}`;
   }
@@ -230,14 +227,14 @@ if ($("canvas")) {
     const after = side();
     view.x += (x - middle()) * (1 / before - 1 / after);
     view.y += (y - height / 2) * (1 / before - 1 / after);
-    if (view.scale === 1) view.x = view.y = 0.5;
+    if (view.scale === 1) Object.assign(view, whole);
     canvas.style.touchAction = view.scale > 1 ? "none" : "";
     draw();
   }
-  function whole() { canvas.style.touchAction = ""; Object.assign(view, { scale: 1, x: 0.5, y: 0.5 }); draw(); }
+  const showAll = () => zoom(0);
   $("zoom-in").addEventListener("click", () => zoom(1.6));
   $("zoom-out").addEventListener("click", () => zoom(1 / 1.6));
-  $("zoom-reset").addEventListener("click", whole);
+  $("zoom-reset").addEventListener("click", showAll);
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
     event.preventDefault();
@@ -282,8 +279,7 @@ if ($("canvas")) {
   });
   canvas.addEventListener("blur", () => { if (!$("viewer").open) select(-1); });
   canvas.addEventListener("keydown", (event) => {
-    const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
-    const way = ways[event.key];
+    const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
     if (way) {
       const from = selected >= 0 ? [right(selected), down(selected)] : [middle(), height / 2];
       const ahead = (i, dx, dy) => {
@@ -301,18 +297,17 @@ if ($("canvas")) {
     else if (event.key === "Escape") select(-1);
     else if (event.key === "+" || event.key === "=") zoom(1.6);
     else if (event.key === "-") zoom(1 / 1.6);
-    else if (event.key === "0") whole();
+    else if (event.key === "0") showAll();
     else return;
     event.preventDefault();
   });
 
   // ---- size and theme
   function fit() {
-    const ratio = devicePixelRatio || 1;
     width = stage.clientWidth;
     height = stage.clientHeight;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    canvas.width = Math.round(width * devicePixelRatio);
+    canvas.height = Math.round(height * devicePixelRatio);
     stepAside();
     draw();
   }
@@ -321,7 +316,7 @@ if ($("canvas")) {
     const buttons = document.querySelector(".zoom"), now = { ...view };
     const covered = (i) => right(i) + radius > buttons.offsetLeft && down(i) + radius > buttons.offsetTop && down(i) - radius < buttons.offsetTop + buttons.offsetHeight;
     aside = 0;
-    Object.assign(view, { scale: 1, x: 0.5, y: 0.5 });
+    Object.assign(view, whole);
     const radius = dotRadius();
     if (data.x.some((_, i) => covered(i))) aside = width - buttons.offsetLeft;
     Object.assign(view, now);

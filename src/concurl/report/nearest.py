@@ -15,12 +15,10 @@ def next_clusters(facts: RunFacts, rows: NDArray[np.int64]) -> NDArray[np.int64]
 
     UNKNOWN without embeddings, for an embedding that is not a number, and where no other cluster has an image.
     """
-    k, sizes = facts.n_clusters, facts.sizes
     if facts.embeddings is None:
         return np.full(len(rows), UNKNOWN)
-    order = np.argsort(facts.cluster, kind="stable")
-    means = np.full((k, facts.embeddings.shape[1]), np.nan)
-    for cluster, members in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+    means = np.full((facts.n_clusters, facts.embeddings.shape[1]), np.nan)
+    for cluster, members in enumerate(facts.members):
         if len(members):
             means[cluster] = facts.embeddings[members].mean(axis=0, dtype=np.float64)
     with np.errstate(invalid="ignore"):

@@ -6,6 +6,8 @@ const isDark = () => !onPaper && (document.documentElement.dataset.theme ?? (mat
 const colourOf = (cluster) => data[isDark() ? "dark" : "light"][cluster];
 const pathOf = (i) => data.folders[data.folder[i]] + data.file[i];
 const three = (value) => (value === null ? "–" : value.toFixed(3));
+const make = (tag, settings, ...inside) => { const made = Object.assign(document.createElement(tag), settings); made.append(...inside); return made; };
+const swatch = (colour) => { const dot = make("span", { className: "swatch" }); dot.style.setProperty("--c", colour); return dot; };
 
 // ---- theme
 {
@@ -44,7 +46,7 @@ const sheets = [];
 function sheetOf(i, then) {
   const perSheet = data.sheet.across ** 2;
   const number = Math.floor(i / perSheet);
-  if (i >= data.x.length || number >= data.sheet.count) return null;
+  if (i >= data.x.length) return null;
   let sheet = sheets[number];
   if (!sheet) {
     sheet = sheets[number] = new Image();
@@ -54,14 +56,15 @@ function sheetOf(i, then) {
   const place = i % perSheet;
   const cut = [sheet, (place % across) * side, Math.floor(place / across) * side, side, side];
   if (sheet.complete && sheet.naturalWidth) return cut;
-  sheet.addEventListener("load", () => then?.(cut), { once: true });
+  sheet.addEventListener("load", () => then(cut), { once: true });
   return null;
 }
-
 function withCut(i, then) {
   const cut = sheetOf(i, then);
   if (cut) then(cut);
 }
+const blank = () => make("canvas", { width: data.sheet.side, height: data.sheet.side });
+const paste = (cut, picture) => picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height);
 
 // ---- galleries: one tab stop per list, arrow keys inside it
 for (const card of document.querySelectorAll(".card")) {
@@ -79,10 +82,7 @@ for (const card of document.querySelectorAll(".card")) {
     next.focus();
   });
 }
-function columns(list) {
-  const style = getComputedStyle(list);
-  return style.display === "grid" ? style.gridTemplateColumns.split(" ").length : 1;
-}
+const columns = (list) => getComputedStyle(list).gridTemplateColumns.split(" ").length;
 {
   const cards = $("cards");
   $("order").addEventListener("change", (event) => {
@@ -103,17 +103,11 @@ for (const button of document.querySelectorAll("[data-all]")) {
   button.firstChild.textContent = label;
   button.hidden = false;
   const thumbOf = (row, at) => {
-    const item = document.createElement("li"), thumb = document.createElement("button"), picture = document.createElement("canvas");
-    thumb.type = "button";
-    thumb.className = "thumb";
+    const picture = blank(), title = `${pathOf(row)}, confidence ${three(data.confidence[row])}`;
+    const thumb = make("button", { type: "button", className: "thumb", tabIndex: at ? -1 : 0, title }, picture);
     thumb.dataset.row = row;
-    thumb.tabIndex = at ? -1 : 0;
-    thumb.title = `${pathOf(row)}, confidence ${three(data.confidence[row])}`;
-    picture.width = picture.height = data.sheet.side;
-    withCut(row, (cut) => picture.getContext("2d").drawImage(...cut, 0, 0, picture.width, picture.height));
-    thumb.append(picture);
-    item.append(thumb);
-    return item;
+    withCut(row, (cut) => paste(cut, picture));
+    return make("li", {}, thumb);
   };
   button.addEventListener("click", () => {
     const open = card.classList.toggle("open");
@@ -121,11 +115,9 @@ for (const button of document.querySelectorAll("[data-all]")) {
     button.firstChild.textContent = open ? "Show fewer" : label;
     card.querySelector(".all-images")?.remove();
     if (open) {
-      const list = document.createElement("ul");
-      list.className = `${card.querySelector(".lens").className} all-images`;
-      list.setAttribute("aria-label", `${data.names[cluster]}, the surest first`);
       rows.sort((a, b) => data.confidence[b] - data.confidence[a]); // so a cluster frays at its end
-      list.append(...rows.map(thumbOf));
+      const list = make("ul", { className: `${card.querySelector(".lens").className} all-images` }, ...rows.map(thumbOf));
+      list.setAttribute("aria-label", `${data.names[cluster]}, the surest first`);
       card.querySelector(".facts").after(list);
     }
     card.scrollIntoView({ block: "nearest" });
@@ -164,10 +156,8 @@ for (const button of document.querySelectorAll("[data-all]")) {
     });
   }
   $("save-names").addEventListener("click", () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([JSON.stringify(names, null, 2) + "\n"], { type: "application/json" }));
-    link.download = "names.json";
-    link.click();
+    const file = new Blob([JSON.stringify(names, null, 2) + "\n"], { type: "application/json" });
+    make("a", { href: URL.createObjectURL(file), download: "names.json" }).click();
     for (const cluster of saved.keys()) saved.set(cluster, names[cluster] ?? "");
     unsaved = false;
     said.textContent = "Move names.json from your downloads into the run’s folder, then run concurl report on that folder.";
@@ -181,23 +171,14 @@ function findPicture(row, then) {
   const larger = document.querySelector(`.thumb[data-row="${row}"] img`); // in a gallery
   if (larger) return then(larger.src);
   withCut(row, (cut) => {
-    const picture = document.createElement("canvas");
-    picture.width = picture.height = data.sheet.side;
-    picture.getContext("2d").drawImage(...cut, 0, 0, data.sheet.side, data.sheet.side);
+    const picture = blank();
+    paste(cut, picture);
     then(picture.toDataURL());
   });
 }
 const viewer = (() => {
   const dialog = $("viewer"), picture = $("viewer-picture");
   let around = [], at = 0;
-  const named = (cluster) => {
-    const swatch = document.createElement("span"), name = document.createElement("bdi"), both = document.createDocumentFragment();
-    swatch.className = "swatch";
-    swatch.style.setProperty("--c", colourOf(cluster));
-    name.textContent = data.names[cluster];
-    both.append(swatch, name);
-    return both;
-  };
   const show = () => {
     const row = around[at];
     $("viewer-path").firstElementChild.textContent = pathOf(row);
@@ -211,15 +192,11 @@ const viewer = (() => {
       picture.src = source;
       picture.hidden = false;
     });
-    const facts = { Confidence: three(data.confidence[row]), "Margin over the second choice": three(data.margin[row]), "Agreement of the ensemble": three(data.agreement[row]), "Outlier score, 0 to 1": three(data.outlier[row]), Status: data.unsure[row] ? "unsure" : "ok" };
-    if (data.next[row] >= 0) facts["Nearest other cluster"] = named(data.next[row]);
-    $("viewer-facts").replaceChildren(...Object.entries(facts).map(([name, value]) => {
-      const pair = document.createElement("div"), dt = document.createElement("dt"), dd = document.createElement("dd");
-      dt.textContent = name;
-      dd.append(value);
-      pair.append(dt, dd);
-      return pair;
-    }));
+    const next = data.next[row], numbers = { Confidence: data.confidence, "Margin over the second choice": data.margin, "Agreement of the ensemble": data.agreement, "Outlier score, 0 to 1": data.outlier };
+    const facts = Object.entries(numbers).map(([name, column]) => [name, three(column[row])]);
+    facts.push(["Status", data.unsure[row] ? "unsure" : "ok"]);
+    if (next >= 0) facts.push(["Nearest other cluster", swatch(colourOf(next)), make("bdi", {}, data.names[next])]);
+    $("viewer-facts").replaceChildren(...facts.map(([name, ...value]) => make("div", {}, make("dt", {}, name), make("dd", {}, ...value))));
     $("copy-path").textContent = "Copy path";
     $("viewer-back").hidden = $("viewer-on").hidden = around.length < 2;
   };

@@ -9,7 +9,6 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,10 @@ from concurl.aside import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
 from concurl.counted import counted, duration
-from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.data.imageset import Opened
+from concurl.data.originals import read_originals
+from concurl.data.pictures.reading import Reading
+from concurl.progress import stages
 from concurl.recipes import RECIPES, recipe
 from concurl.report import gallery, matrix, palette, verdict
 from concurl.report.checks import percent
@@ -33,13 +34,10 @@ from concurl.report.facts import RunFacts, shown
 from concurl.report.histogram import histogram
 from concurl.report.layout import Layout, lay_out
 from concurl.report.nearest import next_clusters
-from concurl.report.thumbnails import LARGEST, Sheets, sheets, singles
+from concurl.report.thumbnails import ACROSS, LARGEST, Sheets, sheets, singles
 from concurl.runs.summary import change_summary
 
 log = logging.getLogger("concurl")
-
-Originals = Callable[[Sequence[int], int], Mapping[int, NDArray[np.uint8]]]
-"""(rows, side) -> those of them that can be had larger than `images` has them, as (3, side, side)"""
 
 MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
 COARSE = 64  # pixels: smaller pictures are drawn with their pixels visible, as blurring them helps nobody
@@ -65,73 +63,48 @@ _CITATION = """\
 
 
 def write_report(
-    folder: Path,
-    images: NDArray[np.uint8] | None = None,
-    *,
-    labels: NDArray[np.int64] | None = None,
-    classes: Sequence[str] | None = None,
-    other_labels: bool = False,
-    output: Path | None = None,
-    originals: Originals | None = None,
-    progress: Stages | None = None,
+    folder: Path, config: Config, opened: Opened, *, output: Path | None = None, other_labels: bool = False
 ) -> Path:
-    """Write the page about the run in `folder` and return its path: folder/report.html, or `output`.
+    """Write the page about the run in `folder` to folder/report.html, or `output`, and return its path.
 
-    `images` (N, 3, H, W) are in the order of assignments.csv; without them the page has no pictures. `labels` (N,) add
-    scores and a confusion matrix; -1 marks an image without a label. `other_labels`: they are not those that the run's own
-    scores are against, which are then left out. `originals` gives the galleries larger pictures. `progress` is called with
-    (stage, done, total), where the stages are "map" and "page".
+    `opened` has the images in the order of assignments.csv. Its labels, if any, add scores and a confusion matrix; -1 marks
+    an image without one. `other_labels`: they are not those that the run's own scores are against, which are then left out.
     """
-    tell = progress or (lambda stage, done, total: None)
-    facts = RunFacts.read(Path(folder))
-    wanted = (len(facts.paths), 3)
-    if images is not None and (images.ndim != 4 or images.shape[:2] != wanted):
-        raise UserError(
-            f"images of shape {images.shape} for {len(facts.paths)} rows of assignments.csv in {folder}; "
-            "give the run's own images (N, 3, H, W), in its order"
-        )
+    facts = RunFacts.read(folder)
     if other_labels:
         facts = facts.without_scores()
     judged = verdict.judge(facts)
-    html = _render(facts, judged, images, labels, classes, originals, tell)
-    target = Path(output) if output is not None else Path(folder) / "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    html = _render(facts, judged, opened, Reading.of(config))
+    target = output or folder / "report.html"
     write_whole(target, html.encode())
-    if output is None and (target.parent / "summary.json").exists():
-        change_summary(target.parent, trouble=judged.trouble)  # for predict, which need not judge the run each night
+    if output is None and (folder / "summary.json").exists():
+        change_summary(folder, trouble=judged.trouble)  # for predict, which need not judge the run each night
     if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
         told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
         log.warning(told, judged.trouble)
     return target
 
 
-def _render(
-    facts: RunFacts,
-    judged: verdict.Verdict,
-    images: NDArray[np.uint8] | None,
-    labels: NDArray[np.int64] | None,
-    classes: Sequence[str] | None,
-    originals: Originals | None,
-    tell: Stages,
-) -> str:
+def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: Reading) -> str:
+    images, tell = opened.images.images, stages()
     layout = None
     if facts.embeddings is not None:
         layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
-    table = _rows(layout, pictured)
-    pictures: dict[int, NDArray[np.uint8]] = {}
-    if images is not None:
-        pictures = {row: images[row] for row in pictured}
-        pictures |= originals(pictured, LARGEST) if originals is not None else {}
+    points = layout.rows.tolist() if layout is not None else []
+    table = points + sorted(
+        set(pictured) - set(points)
+    )  # the images whose facts go into the page: the map's come first
+    pictures = {row: images[row] for row in pictured} | read_originals(opened.images, pictured, LARGEST, reading)
     sprites = Sheets((), 0)
-    if images is not None and layout is not None:
+    if layout is not None:
         sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
     shares = matrix.votes(facts)
     colours = palette.pairs(facts.n_clusters)
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
     charts = curves(facts, css_colours)
-    found = matrix.matched(facts, labels, classes) if labels is not None else None
+    found = matrix.matched(facts, opened.labels, opened.classes) if opened.labels is not None else None
     theme, script = _source("theme.js"), _source("page.js", "curves.js", "map.js")
     return _template().render(
         version=__version__,
@@ -141,7 +114,7 @@ def _render(
         accuracy=found.scores["acc"] if found is not None else _acc(facts),
         duration="" if math.isnan(facts.minutes) else duration(facts.minutes),
         members=_members(facts),
-        faces=gallery.faces(cards) if pictures else [],
+        faces=gallery.faces(cards),
         sureness=_sureness(facts),
         cards=cards,
         lenses=gallery.LENSES,
@@ -175,11 +148,7 @@ def _render(
 
 def _template() -> Template:
     environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
+        loader=FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.filters |= {
         "share": percent,
@@ -191,12 +160,6 @@ def _template() -> Template:
         "first_of": lambda kept, rest: f", the first {len(kept)} of {len(kept) + rest:,}" if rest else "",
     }
     return environment.get_template("page.html.j2")
-
-
-def _rows(layout: Layout | None, pictured: Sequence[int]) -> list[int]:
-    """The images whose facts go into the page: the map's points, then those that only the galleries show."""
-    points = layout.rows.tolist() if layout is not None else []
-    return points + sorted(set(pictured) - set(points))
 
 
 def _data(
@@ -233,16 +196,14 @@ def _data(
         "given": {cluster: shown(name) for cluster, name in facts.given.items()},
         "light": [light for light, _ in colours],
         "dark": [dark for _, dark in colours],
-        "sheet": {"side": sprites.side, "across": sprites.across, "count": len(sprites.uris)},
+        "sheet": {"side": sprites.side, "across": ACROSS},
         "charts": {chart.key: chart.data for chart in charts},
     }
 
 
 def _acc(facts: RunFacts) -> float | None:
     """The run's own score of the clusters on the page, where it was given labels."""
-    found = facts.summary.get("scores")
-    codes = found.get("codes") if isinstance(found, dict) else None
-    acc = codes.get("acc") if isinstance(codes, dict) else None
+    acc = (facts.summary.get("scores") or {}).get("codes", {}).get("acc")
     return acc if isinstance(acc, int | float) else None
 
 
@@ -254,10 +215,7 @@ def _members(facts: RunFacts) -> str:
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
     found = facts.summary.get("scores") or {}
     return [
-        (
-            _SCORES.get(way, shown(way)),
-            [_three(s.get(key)) for key in ("acc", "nmi", "ari")],
-        )
+        (_SCORES.get(way, shown(way)), [_three(s.get(key)) for key in ("acc", "nmi", "ari")])
         for way, s in found.items()
         if isinstance(s, dict)
     ]

@@ -19,23 +19,20 @@ LARGEST = 160  # pixels: more than a gallery shows on any screen
 _GALLERY_SIDES = (LARGEST, 128, 96, 72, 56, 40, 28)
 _SHEET_SIDES = (96, 64, 48, 32, 16)  # whole WebP blocks, so that no picture bleeds into its neighbour
 _QUALITY = 72
-_ACROSS = 16  # so 256 pictures per sheet: pointing at an image decodes one sheet, not the whole map
+ACROSS = 16  # so 256 pictures per sheet: pointing at an image decodes one sheet, not the whole map
 _SAMPLE = 256  # pictures that are encoded to estimate the size of all
 
 
 @dataclass(frozen=True)
 class Sheets:
-    """Square pictures, `across` to a row and `across` rows to a sheet, in the order they were asked for."""
+    """Square pictures, ACROSS to a row and ACROSS rows to a sheet, in the order they were asked for."""
 
     uris: tuple[str, ...]
     side: int
-    across: int = _ACROSS
 
 
 def singles(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, str]:
     """A data URI for each picture (3, H, W), as large as the budget allows and never larger than the picture itself."""
-    if not pictures:
-        return {}
     sample = [pictures[int(row)] for row in _sample(np.array(list(pictures)))]
     side = _largest(
         _GALLERY_SIDES,
@@ -52,19 +49,17 @@ def small(image: NDArray[np.uint8], side: int) -> str:
 
 
 def sheets(
-    images: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    report: Callable[[int, int], None] = lambda done, total: None,
+    images: NDArray[np.uint8], rows: NDArray[np.int64], report: Callable[[int, int], None] = lambda done, total: None
 ) -> Sheets:
     """Sprite sheets of these rows for the map."""
     sample = _sample(rows)
     side = _largest(
         _SHEET_SIDES,
         min(images.shape[2:]),
-        lambda s: len(_webp(_sheet(images, sample, s))) * len(rows) / max(1, len(sample)),
+        lambda s: len(_webp(_sheet(images, sample, s))) * len(rows) / len(sample),
         SHEETS_BUDGET,
     )
-    per_sheet = _ACROSS * _ACROSS
+    per_sheet = ACROSS * ACROSS
     uris = []
     for start in range(0, len(rows), per_sheet):
         uris.append(_uri(_webp(_sheet(images, rows[start : start + per_sheet], side))))
@@ -73,7 +68,7 @@ def sheets(
 
 
 def _sample(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(int)] if len(rows) else rows
+    return np.take(rows, np.linspace(0, len(rows) - 1, min(len(rows), _SAMPLE)).astype(int))
 
 
 def _largest(sides: tuple[int, ...], native: int, cost: Callable[[int], float], budget: int) -> int:
@@ -93,12 +88,11 @@ def _picture(image: NDArray[np.uint8], side: int) -> Image.Image:
 
 
 def _sheet(images: NDArray[np.uint8], rows: NDArray[np.int64], side: int) -> Image.Image:
-    lines = max(1, math.ceil(len(rows) / _ACROSS))
-    sheet = Image.new("RGB", (_ACROSS * side, lines * side))
+    sheet = Image.new("RGB", (ACROSS * side, math.ceil(len(rows) / ACROSS) * side))
     for place, row in enumerate(rows):
         picture = _picture(images[row], side)
         left, top = (picture.width - side) // 2, (picture.height - side) // 2
-        line, column = divmod(place, _ACROSS)
+        line, column = divmod(place, ACROSS)
         sheet.paste(picture.crop((left, top, left + side, top + side)), (column * side, line * side))
     return sheet
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from concurl.aside import written_aside
-from concurl.clustering.assign import (
-    BRANCHES,
-    Assignment,
-    Floats,
-    assign_embeddings,
-    balanced,
-    embeddings,
-    unfinished,
-)
+from concurl.clustering.assign import BRANCHES, Assignment, Floats, assign_embeddings, balanced, embeddings, unfinished
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.batches import sample
@@ -139,14 +130,7 @@ def fit_in(
     known = labels if ids is None or labels is None else labels[ids]
     with memory_errors_told(config, choose_device(config.device)):
         trainer = Trainer(
-            config,
-            seen,
-            folder=folder,
-            encoder=encoder,
-            views=views,
-            judge=judge_of(known),
-            strict=strict,
-            world=world,
+            config, seen, folder=folder, encoder=encoder, views=views, judge=judge_of(known), strict=strict, world=world
         )
     if folder is not None and world.leads:
         warn_of_little_room(folder, trainer.state.named(), len(images), config.embedding_dim)
@@ -264,4 +248,4 @@ def model_of(folder: Path, device: str = "auto", encoder: nn.Module | None = Non
     inner = folder / MODEL
     trained = TrainedModel.load(inner if inner.is_dir() else folder, device=choose_device(device), encoder=encoder)
     arithmetic = Arithmetic.of(trained.config.replace(device=device))
-    return dataclasses.replace(trained, autocast=arithmetic.autocast)
+    return replace(trained, autocast=arithmetic.autocast)

@@ -36,26 +36,22 @@ class Table:
     def __init__(self, file: Path) -> None:
         self.path = file
         try:
-            self.columns, self.rows = read_table(file)
+            self.columns, rows = read_table(file)
             if lost := [column for column in ("path", "cluster", "name") if column not in self.columns]:
                 raise ValueError(f"no column {lost[0]}")
             path, cluster, self.name_at = map(self.columns.index, ("path", "cluster", "name"))
-            self.clusters = [int(row[cluster]) for row in self.rows]
-            self.paths, self.names = [row[path] for row in self.rows], [row[self.name_at] for row in self.rows]
+            self.rows = [(row[path], int(row[cluster]), row[self.name_at], row) for row in rows]  # and all its cells
         except (csv.Error, ValueError, IndexError) as error:
             raise self._useless(str(error)) from None
         summary = read_summary(file.parent)
         self.was_sorted = self._restore_order(summary.get("order"))
-        self._named_before = summary.get("names")
+        self._named_before: dict[str, str] = summary.get("names") or {}
 
     def typed(self) -> dict[int, str]:
         """The names that were typed into the column since it was written, one for each cluster that has any."""
-        before = self._named_before
-        if not isinstance(before, dict):  # of an older version, which did not keep them: one name throughout is its own
-            before = {str(c): next(iter(names)) for c, names in self._names().items() if len(names) == 1}
         found = {}
         for cluster, names in sorted(self._names().items()):
-            new = sorted(names - {"", before.get(str(cluster), "")})
+            new = sorted(names - {"", self.named_before(cluster)})
             if len(new) > 1:
                 raise UserError(
                     f"{self.path}: cluster {cluster} has several names in the column name: {', '.join(new[:3])}; a name is "
@@ -67,30 +63,30 @@ class Table:
 
     def named_before(self, cluster: int) -> str:
         """The name of names.json that the column had when it was written."""
-        return str((self._named_before or {}).get(str(cluster), ""))
+        return self._named_before.get(str(cluster), "")
 
     def named(self, names: dict[int, str]) -> list[list[str]]:
         """All lines of the table, the columns' own first, with these names."""
         at = self.name_at
-        rows = zip(self.rows, self.clusters, strict=True)
-        return [self.columns, *([*row[:at], names.get(c, ""), *row[at + 1 :]] for row, c in rows)]
+        return [self.columns, *([*row[:at], names.get(c, ""), *row[at + 1 :]] for _, c, _, row in self.rows)]
 
     def _names(self) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
-        for cluster, name in zip(self.clusters, self.names, strict=True):
+        for _, cluster, name, _ in self.rows:
             found.setdefault(cluster, set()).add(_as_typed(name))
         return found
 
     def _restore_order(self, order: object) -> bool:
         """Put the rows into this order; True if they were in another."""
-        if order in (None, order_of(self.paths)):
+        if order in (None, self._order()):
             return False
-        places = sorted(range(len(self.rows)), key=lambda row: _bytes(self.paths[row]))  # as all images are sorted
-        if order_of(self.paths[place] for place in places) != order:
+        self.rows.sort(key=lambda row: _bytes(row[0]))  # as all images are sorted
+        if self._order() != order:
             raise self._useless("its rows are not those of the run, or in an order that cannot be undone")
-        self.rows, self.clusters = [self.rows[place] for place in places], [self.clusters[place] for place in places]
-        self.paths, self.names = [self.paths[place] for place in places], [self.names[place] for place in places]
         return True
+
+    def _order(self) -> str:
+        return order_of(path for path, *_ in self.rows)
 
     def _useless(self, why: str) -> UserError:
         anew = call("fit", "--resume", "-o", self.path.parent)

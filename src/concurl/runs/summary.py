@@ -26,4 +26,4 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def change_summary(folder: Path, **changes: Any) -> None:
     """Replace some of the values in a finished run's summary.json."""
-    write_summary(folder, json.loads((folder / "summary.json").read_text()) | changes)
+    write_summary(folder, read_summary(folder) | changes)
