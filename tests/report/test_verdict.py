@@ -270,6 +270,17 @@ def test_a_finished_run_is_not_told_to_train_longer(healthy: RunFacts) -> None:
     assert not [c for c in judge(replace(healthy, epochs=byol)).checks if "falling" in c.title]
 
 
+def test_a_noisy_loss_that_falls_no_more_has_settled(healthy: RunFacts) -> None:
+    """As of 500 photographs: 90 epochs of clustering, of which the first few bring what there is to gain."""
+    for seed in range(40):
+        noise = np.random.default_rng(seed).normal(0, 0.04, 90)
+        loss = 1.4 + 0.1 * np.exp(-np.arange(90) / 3) + noise
+        epochs = [{"epoch": e, "l2": 1.4, "l3": 1.4, "loss": value} for e, value in enumerate(loss.tolist())]
+        assert "The loss has settled" in titles(replace(healthy, epochs=tuple(epochs)), "good"), seed
+        falling = [{**row, "loss": row["loss"] - 0.02 * max(0, e - 60)} for e, row in enumerate(epochs)]
+        assert "The loss was still falling" in titles(replace(healthy, epochs=tuple(falling)), "watch"), seed
+
+
 def test_many_skipped_files_are_for_a_look(healthy: RunFacts) -> None:
     facts = replace(healthy, skipped=(("a", "duplicate", ""), *(("b", "truncated", ""),) * 19))
     (check,) = [check for check in judge(facts).checks if check.state == "watch"]

@@ -31,6 +31,7 @@ SWOLLEN = 10  # times an even share: too large, even if it is not half of the im
 LIGHT = 0.1  # a cluster with less than this part of an even share is hardly a cluster
 APART = 0.5  # if the pairwise NMI of the members is below this, they do not see the same clusters
 FLAT = 0.1  # if the spread of the embeddings, relative to a uniform sphere's, is below this, they are nearly equal
+CLEAR = 3.0  # standard errors: an epoch's loss is noisy, most of all with few images
 FALLING = 0.1  # if the last tenth of clustering has more than this share of the loss's fall, it had not settled
 SKIPPED = 0.05  # a larger share of unreadable files deserves a look
 NOT_STARTED = "Clustering did not start"
@@ -249,7 +250,9 @@ def _progress(facts: RunFacts) -> Check | None:
         return None
     tenth = max(2, len(loss) // 10)
     first, before, last = (float(part.mean()) for part in (loss[:tenth], loss[-2 * tenth : -tenth], loss[-tenth:]))
-    if first > last and (before - last) / (first - last) > FALLING:
+    # Neighbours differ by their noise alone, nearly; the last two tenths are means of `tenth` such values each.
+    noise = float(np.diff(loss[-2 * tenth :]).std()) / math.sqrt(tenth)
+    if first > last and before - last > max(FALLING * (first - last), CLEAR * noise):
         return Check(
             "watch",
             "The loss was still falling",
