@@ -104,10 +104,17 @@ def main(argv: list[str] | None = None) -> int:
         _say(f"{where}{error.strerror or error}{hint}")
         return 2 if denied else 74
     except KeyboardInterrupt as stop:
-        if argv is None:  # we are leaving: for someone who goes on pressing Ctrl-C there is no traceback to see
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if argv is None:  # a process of its own, which ends now
+            _ignore_interrupts()
         _say("stopped")
         return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def _ignore_interrupts() -> None:
+    """For someone who goes on pressing Ctrl-C there is no traceback to see."""
+    while signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        with suppress(KeyboardInterrupt):  # signal() first raises what has come meanwhile, and sets nothing
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run(arguments: list[str]) -> int:

@@ -42,10 +42,11 @@ def _become(order: dict[str, Any]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor, target in ((nothing, 0), (nothing, 1), (words, 2)):
         os.dup2(descriptor, target)
+    sys.argv = ["concurl", *order["arguments"]]  # not given to main: it is to know that the process is its own
     from concurl.cli import main
 
     try:
-        code = main(order["arguments"])
+        code = main()
     except SystemExit as exit:
         code = int(exit.code or 0)
     os._exit(code)
