@@ -21,6 +21,7 @@ from concurl.report import page
 from concurl.report.facts import RunFacts
 from concurl.report.layout import lay_out
 from concurl.report.matrix import matched
+from concurl.runs.spreadsheet import Table
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
 
@@ -405,8 +406,20 @@ def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None, mo
     assert write(run, output=target).read_bytes() == first  # the same run, the same page
 
 
-def test_a_summary_that_is_no_object_costs_no_page(tmp_path: Path, without_tsne: None) -> None:
+@pytest.mark.parametrize(
+    "forged",
+    [
+        [],
+        {"names": 5},
+        {"names": {"0": []}},
+        {"scores": 3},
+        {"scores": {"codes": 1}},
+        {"scores": {"codes": {"acc": "x"}}},
+    ],
+)
+def test_a_summary_of_another_form_costs_no_page(tmp_path: Path, without_tsne: None, forged: object) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
-    (run.folder / "summary.json").write_text("[]")
+    (run.folder / "summary.json").write_text(json.dumps(forged))
     write(run)
-    assert list(json.loads((run.folder / "summary.json").read_text())) == ["trouble"]
+    assert "trouble" in json.loads((run.folder / "summary.json").read_text())
+    Table(run.folder / "assignments.csv").typed()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
 from concurl.runs.spreadsheet import read_table
+from concurl.runs.summary import sound
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
@@ -79,7 +80,7 @@ class RunFacts:
     def read(cls, folder: Path) -> RunFacts:
         """The facts in a run's folder. Only assignments.csv must be there."""
         rows = _assignments(folder)
-        summary = _object(folder / "summary.json")
+        summary = sound(_object(folder / "summary.json"))
         known = _number(summary.get("n_clusters"))
         # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
         most = int(min(known, len(rows))) if known >= 1 else len(rows)

@@ -45,7 +45,7 @@ class Table:
             raise self._useless(str(error)) from None
         summary = read_summary(file.parent)
         self.was_sorted = self._restore_order(summary.get("order"))
-        self._named_before: dict[str, str] = summary.get("names") or {}
+        self._named_before: dict[str, str] = summary.get("names", {})
 
     def typed(self) -> dict[int, str]:
         """The names that were typed into the column since it was written, one for each cluster that has any."""

@@ -19,9 +19,25 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 def read_summary(folder: Path) -> dict[str, Any]:
     """What was written; empty where nothing was, as in a model folder."""
     try:
-        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        return sound(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
         return {}
+
+
+def sound(found: object) -> dict[str, Any]:
+    """Without names and scores of another form than we write: the file may have been edited, or come from elsewhere."""
+    if not isinstance(found, dict):
+        return {}
+    fits = {"names": _is_table(found.get("names"), str), "scores": _is_scores(found.get("scores"))}
+    return {name: value for name, value in found.items() if fits.get(name, True)}
+
+
+def _is_scores(found: object) -> bool:
+    return found is None or (isinstance(found, dict) and all(_is_table(of, int, float) for of in found.values()))
+
+
+def _is_table(found: object, *kinds: type) -> bool:
+    return isinstance(found, dict) and all(isinstance(value, kinds) for value in found.values())
 
 
 def change_summary(folder: Path, **changes: Any) -> None:
