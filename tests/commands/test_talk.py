@@ -143,7 +143,7 @@ def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
 ) -> None:
     from concurl.report import checks
 
-    warned = "not healthy, do not rely on these clusters yet: clustering did not start; its page says what to do"
+    warned = "not healthy: do not rely on these clusters yet (clustering did not start); its page says what to try"
     options = [option for option in TINY if option != "--no-report"]
     for stuck in (0.0, 9.0):  # so that the run's loss is surely above, then below it
         monkeypatch.setattr(checks, "STUCK", stuck)

@@ -78,7 +78,7 @@ def test_folders_of_a_run_that_is_not_healthy_come_with_a_warning(
     monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
     monkeypatch.setattr("concurl.report.checks.FLAT", 0.0)
     assert main(["export", str(run), "--folders", "symlink", "-o", str(tmp_path / "sorted")]) == 0
-    warned = "do not rely on these folders yet (the ensemble is against these clusters)"
+    warned = "do not rely on these folders yet (the ensemble disagrees with these clusters)"
     assert (warned in capsys.readouterr().err) is (agreed > 1)
 
 

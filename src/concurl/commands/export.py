@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
         print(f"{counted(sum(counts.values()), 'image')} in {counted(len(counts), 'folder')}: {given.output}")
         if trouble := trouble_of(given.run):
-            log.warning("the run is not healthy, do not rely on these folders yet (%s): see its report.html", trouble)
+            log.warning("the run is not healthy: do not rely on these folders yet (%s); see its report.html", trouble)
         return 0
     from concurl.export.program import export_program
     from concurl.runs.run import model_of

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     from concurl.runs.summary import read_summary
 
     if trouble := read_summary(given.run).get("trouble"):
-        log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
+        log.warning("the run is not healthy: do not rely on these labels yet (%s); see its report.html", trouble)
     names = names_of(given.run)  # before the pictures are decoded, as it may be refused
     trained = model_of(given.run, given.device)
     images = _open(given, trained)

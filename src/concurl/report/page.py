@@ -80,7 +80,7 @@ def write_report(
     if output is None and (folder / "summary.json").exists():
         change_summary(folder, trouble=judged.trouble)  # for predict, which need not judge the run each night
     if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
-        told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
+        told = "the run is not healthy: do not rely on these clusters yet (%s); its page says what to try"
         log.warning(told, judged.trouble)
     return target
 
