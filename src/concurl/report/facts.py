@@ -7,15 +7,18 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.clustering.assign import UNSURE
+from concurl.data.imageset import ImageSet
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
+from concurl.runs.run import Result
 from concurl.runs.spreadsheet import read_table
 from concurl.runs.summary import sound
 from concurl.training.runlog import read_metrics
@@ -106,6 +109,30 @@ class RunFacts:
             config=_object(folder / "config.json"),
             environment=_object(folder / "environment.json"),
             origin=_object(folder / "run.json"),
+        )
+
+    @classmethod
+    def of(cls, result: Result, images: ImageSet) -> RunFacts:
+        """The facts of a run that has no folder: an estimator's."""
+        config, found = asdict(result.trained.config), result.assignment
+        return cls(
+            title="",
+            paths=tuple(images.names),
+            cluster=found.labels,
+            confidence=found.confidence.astype(np.float64),
+            margin=found.margin.astype(np.float64),
+            agreement=found.agreement.astype(np.float64),
+            outlier=found.outlier.astype(np.float64),
+            unsure=found.agreement < UNSURE,
+            names=_names(config["n_clusters"], {}),
+            given={},
+            embeddings=found.embeddings,
+            epochs=tuple(result.metrics),
+            summary={"warnings": result.warnings},
+            skipped=tuple((skip.path, skip.status, skip.reason) for skip in images.skipped),
+            config=config,
+            environment={},
+            origin={},
         )
 
     def without_scores(self) -> RunFacts:
