@@ -45,6 +45,8 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     for symbol in "K M B tau tau_B epsilon alpha beta gamma A C d".split():
         assert f"[{symbol}]" in text
     assert text.count("(default:") >= len(fields(Config))
+    assert "(default: from the images)" in text  # and not None, of which nobody could tell what it does
+    assert "default: None" not in text
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out.
 
-    What a default of None means is said beside its option; to set it, write none, as in --tau-b-end none.
+    Most runs need no option but -k. The next to try are --preset, --epochs, --image-size and --balance. Symbols in brackets are
+    the paper's. To set an option to None, write none, as in --tau-b-end none.
     """
     named = _recipe_named(argv)
     parser = _parser(named)
