@@ -163,9 +163,9 @@ def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     assert fit(photos) == 0
     said = capsys.readouterr().err
     assert "24 images for 3 clusters are few" in said  # a warning, as those of the watch that may follow
-    assert not any(line.startswith(("pack", "chose", "train", "map", "page")) for line in said.splitlines())
+    assert not any(line.startswith(("read", "chose", "train", "map", "page")) for line in said.splitlines())
     log = Path("run/train.log").read_text()
-    for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
+    for line in ("chose stem = small: for images of 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
         assert line in log
 
 
@@ -260,7 +260,7 @@ def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest
         assert "1 first of several pages" in odd
         assert "first of several pages: the others are not looked at" in pages
         assert where.endswith("run/skipped.csv")
-        assert "chose preset = small: images are 16 px (where nothing stands upright" in said
+        assert "chose preset = small: for images of 16 px (where nothing stands upright" in said
 
 
 @pytest.mark.parametrize(("encoding", "name"), [("ascii", "März"), ("utf-8", os.fsdecode(b"M\xe4rz"))])
