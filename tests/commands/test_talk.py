@@ -155,6 +155,19 @@ def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
         assert ("The run is not healthy" in Path("run/report.html").read_text()) is (stuck == 0)
 
 
+def test_a_run_without_a_page_has_a_verdict_all_the_same(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("concurl.report.checks.STUCK", 0.0)  # so that the run's loss is surely above
+    monkeypatch.setattr("concurl.report.checks.AGREED", 0.0)
+    assert "--no-report" in TINY
+    assert fit(photos) == 0
+    warned = "do not rely on these clusters yet (clustering did not start); what to try is on the page that concurl report run"
+    assert warned in capsys.readouterr().err
+    assert main(["predict", "run", str(photos), "-o", "new.csv"]) == 0
+    assert "do not rely on these labels yet (clustering did not start)" in capsys.readouterr().err
+
+
 def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class RunFacts:
     """A finished run. Row i of every array is row i of assignments.csv."""
 
     title: str
-    paths: tuple[str, ...]  # as shown on the page, not as needed to open the file
+    paths: Sequence[str]  # as shown on the page, not as needed to open the file
     cluster: NDArray[np.int64]
     confidence: NDArray[np.float64]  # NaN where the csv has no number, as in the next three
     margin: NDArray[np.float64]
@@ -113,14 +114,14 @@ class RunFacts:
 
     @classmethod
     def of(cls, result: Result, images: ImageSet) -> RunFacts:
-        """The facts of a run that has no folder: an estimator's."""
+        """The facts of a run as it ends, before or without a folder: all that a verdict needs, and no copy of what is large."""
         config, found = asdict(result.trained.config), result.assignment
         return cls(
             title="",
-            paths=tuple(images.names),
+            paths=images.names,
             cluster=found.labels,
             confidence=found.confidence.astype(np.float64),
-            margin=found.margin.astype(np.float64),
+            margin=np.full(len(images), math.nan),
             agreement=found.agreement.astype(np.float64),
             outlier=found.outlier.astype(np.float64),
             unsure=found.agreement < UNSURE,
