@@ -147,7 +147,7 @@ def test_an_epoch_has_fifty_steps_where_there_are_images_for_it(n: int, batch: i
 def test_smaller_batches_take_smaller_steps(batch: int, rate: float) -> None:
     config, said = settle(recipe("modern").replace(batch_size=batch), CIFAR)
     assert config.learning_rate == rate
-    assert any(line.startswith(f"learning_rate = {rate}: batches of {batch:,} images") for line in said)
+    assert any(line.startswith(f"learning_rate = {rate}: for batches of {batch:,} images") for line in said)
 
 
 def test_the_rule_for_learning_rates_is_of_sgd_and_adam_has_the_papers() -> None:

@@ -30,7 +30,9 @@ from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
 from concurl.progress import AboveBars, end_bars, stages
 from concurl.recipes import recipe
+from concurl.report.facts import RunFacts
 from concurl.report.notebook import summary, typical_pictures
+from concurl.report.verdict import judge
 from concurl.runs import run
 from concurl.training.device import Arithmetic, choose_device, draws_by_seed, torch_of_its_own
 from concurl.training.interrupt import Interrupted
@@ -135,8 +137,11 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.names_ = list(given.names)
         self.skipped_ = list(given.skipped)
         if given.skipped:
-            told = "left out, so that labels_ has no row for them (names_ says whose its rows are): %s"
-            log.warning(told, _few(given.skipped))
+            log.warning("left out, and so without a row in labels_ (names_ has the others): %s", _few(given.skipped))
+        self._trouble = judge(RunFacts.of(result, images)).trouble
+        if self._trouble:  # the command line's page would say it
+            advice = "what to try: docs/guide.md, section 5"
+            log.warning("the run is not healthy: do not rely on labels_ yet (%s); %s", self._trouble, advice)
         self._pictures = typical_pictures(images.images, found.labels, found.embeddings)
         return self
 
@@ -201,7 +206,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         if not hasattr(self, "labels_"):
             return diagram
         k, skipped = self.config_.n_clusters, len(self.skipped_)
-        return diagram + str(summary(self.labels_, self.agreement_, k, skipped, self._pictures))
+        return diagram + str(summary(self.labels_, self.agreement_, k, skipped, self._pictures, self._trouble))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)

@@ -115,7 +115,7 @@ def _on_terminal() -> bool:
 def stages() -> Stages:
     """Shows a line of progress for each stage."""
     bars: dict[str, Progress] = {}
-    units = {"audit": "files", "pack": "files", "map": "steps", "suggest": "values of K"}
+    units = {"audit": "files", "read": "files", "pack": "files", "map": "steps", "suggest": "values of K"}
 
     def show(stage: str, done: int, total: int) -> None:
         if stage not in bars:  # a bar shows itself when it is made: one for each stage, not for each call

@@ -193,37 +193,37 @@ def settle(config: Config, facts: SetFacts) -> tuple[Config, list[str]]:
             said.append(f"{name} = {value}: {why}")
 
     n, side = facts.n_images, min(facts.height, facts.width)
-    device = "a GPU" if facts.gpu else "a CPU"
+    device = "on a GPU" if facts.gpu else "on a CPU"
     taken_as_is = facts.gpu or side > CPU_SIZE  # for a CPU files are read no larger, so this is an array
     capped = "" if taken_as_is else f", but at most {CPU_SIZE} px on a CPU"
     choose("image_size", max(8, side if side <= 128 else round(side * 224 / 256)), f"the images' own size{capped}")
     size = filled(config.image_size)
-    choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"images are {size} px")
+    choose("stem", "small" if size <= (64 if facts.gpu else 32) else "large", f"for images of {size} px")
     gray = facts.gray and size <= 32
-    upright = f"images are {size} px (where nothing stands upright, as under a microscope, take --preset free)"
-    drawn = "small images without colour, as of digits and letters (for photographs take --preset small)"
+    upright = f"for images of {size} px (where nothing stands upright, as under a microscope, take --preset free)"
+    drawn = "for small images without colour, as of digits and letters (for photographs take --preset small)"
     choose("preset", "gray" if gray else "small" if size <= SMALL else "natural", drawn if gray else upright)
     # A crop enlarges what it shows. In views of three quarters of the side, things are about as large as in the whole image,
     # which is what will be labelled. And a step costs half as much.
     crops = view_spec(config.replace(view_scale=1.0)).crop_min < 1
     choose("view_scale", 0.75 if crops else 1.0, f"views are {'crops' if crops else 'not cropped'}")
     choose("projector_hidden", 4096 if facts.gpu else 512, device)
-    choose("cluster_hidden", config.projector_hidden, "as the projector's")
+    choose("cluster_hidden", config.projector_hidden, "as in the projector")
     choose("encoder", "resnet18" if facts.gpu else "light", device)
     # The largest power of two that leaves fifty steps per epoch: with few updates the clusters settle before the features
     # have formed. But at least 32, or batch norm sees too few images, and at most 512.
     fitting = [batch for batch in (64, 128, 256, 512) if 50 * batch <= n]
-    choose("batch_size", min(max(fitting, default=32), n), f"{n:,} images")
+    choose("batch_size", min(max(fitting, default=32), n), f"for {n:,} images")
     # At 0.1, batches of 32 drive BYOL's features into a few directions, on some sets into two (docs/log.md).
     batch = filled(config.batch_size)
     if config.optimizer == "sgd":
         rate = min(0.1, round(0.1 * math.sqrt(batch / 512), 4))
-        choose("learning_rate", rate, f"batches of {counted(batch, 'image')}")
+        choose("learning_rate", rate, f"for batches of {counted(batch, 'image')}")
     else:
         choose("learning_rate", 5e-4, "the paper's, for Adam")
     # As many image passes as 1000 epochs of 60,000 images on a GPU, or about a quarter of an hour on a laptop's CPU.
     passes = 60_000_000 if facts.gpu else 300_000
-    choose("epochs", min(1000, max(20, passes // n)), f"{n:,} images on {device}")
+    choose("epochs", min(1000, max(20, passes // n)), f"for {n:,} images {device}")
     return config, said
 
 

@@ -78,7 +78,7 @@ def test_features_of_a_run_that_is_not_healthy_come_with_a_warning(
     monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
     capsys.readouterr()
     assert main(["suggest", "run", "--quiet", "--up-to", "3"]) == 0
-    warned = "the run is not healthy (the ensemble is against these clusters): if it was too short"
+    warned = "the run is not healthy (the ensemble disagrees with these clusters): if it was too short"
     assert (warned in capsys.readouterr().err) is (agreed > 1)
 
 

@@ -45,6 +45,8 @@ def test_help_answers_at_once_and_tells_everything() -> None:
     for symbol in "K M B tau tau_B epsilon alpha beta gamma A C d".split():
         assert f"[{symbol}]" in text
     assert text.count("(default:") >= len(fields(Config))
+    assert "(default: from the images)" in text  # and not None, of which nobody could tell what it does
+    assert "default: None" not in text
     check = "import sys, concurl.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0, "the command line imports torch too early"
 
@@ -143,7 +145,7 @@ def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
 ) -> None:
     from concurl.report import checks
 
-    warned = "not healthy, do not rely on these clusters yet: clustering did not start; its page says what to do"
+    warned = "not healthy: do not rely on these clusters yet (clustering did not start); its page says what to try"
     options = [option for option in TINY if option != "--no-report"]
     for stuck in (0.0, 9.0):  # so that the run's loss is surely above, then below it
         monkeypatch.setattr(checks, "STUCK", stuck)
@@ -151,6 +153,19 @@ def test_a_bad_verdict_of_the_page_is_told_on_the_terminal_too(
         assert main(["fit", str(photos), "-k", "3", "-o", "run", *options, "--overwrite"]) == 0
         assert (warned in capsys.readouterr().err) is (stuck == 0)
         assert ("The run is not healthy" in Path("run/report.html").read_text()) is (stuck == 0)
+
+
+def test_a_run_without_a_page_has_a_verdict_all_the_same(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("concurl.report.checks.STUCK", 0.0)  # so that the run's loss is surely above
+    monkeypatch.setattr("concurl.report.checks.AGREED", 0.0)
+    assert "--no-report" in TINY
+    assert fit(photos) == 0
+    warned = "do not rely on these clusters yet (clustering did not start); what to try is on the page that concurl report run"
+    assert warned in capsys.readouterr().err
+    assert main(["predict", "run", str(photos), "-o", "new.csv"]) == 0
+    assert "do not rely on these labels yet (clustering did not start)" in capsys.readouterr().err
 
 
 def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
@@ -161,9 +176,9 @@ def test_quiet_is_for_the_terminal_and_the_log_keeps_all(
     assert fit(photos) == 0
     said = capsys.readouterr().err
     assert "24 images for 3 clusters are few" in said  # a warning, as those of the watch that may follow
-    assert not any(line.startswith(("pack", "chose", "train", "map", "page")) for line in said.splitlines())
+    assert not any(line.startswith(("read", "chose", "train", "map", "page")) for line in said.splitlines())
     log = Path("run/train.log").read_text()
-    for line in ("chose stem = small: images are 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
+    for line in ("chose stem = small: for images of 16 px", "training on ", "train: 6 of 6 steps", *said.splitlines()):
         assert line in log
 
 
@@ -258,7 +273,7 @@ def test_what_the_files_are_is_said_before_training(photos: Path, capsys: pytest
         assert "1 first of several pages" in odd
         assert "first of several pages: the others are not looked at" in pages
         assert where.endswith("run/skipped.csv")
-        assert "chose preset = small: images are 16 px (where nothing stands upright" in said
+        assert "chose preset = small: for images of 16 px (where nothing stands upright" in said
 
 
 @pytest.mark.parametrize(("encoding", "name"), [("ascii", "März"), ("utf-8", os.fsdecode(b"M\xe4rz"))])

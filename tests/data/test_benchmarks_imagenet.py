@@ -57,7 +57,7 @@ def test_decoding_says_how_far_it_is(tmp_path):
     write_subset(tmp_path / "train", "imagenet10")
     told = []
     load_benchmark("imagenet10", tmp_path, image_size=32, progress=lambda *step: told.append(step))
-    assert told == [("pack", i + 1, 20) for i in range(20)]
+    assert told == [("read", i + 1, 20) for i in range(20)]
 
 
 @pytest.mark.parametrize("name", LISTS)

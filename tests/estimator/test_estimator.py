@@ -99,7 +99,7 @@ def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path, caplog: p
     mixed = [files[i] for i in np.random.default_rng(0).permutation(41)]
     assert "left out" not in caplog.text
     second = clone(model).fit([*mixed, pictures / "no.png"])
-    assert "labels_ has no row for them (names_ says whose its rows are): no.png" in caplog.text
+    assert "left out, and so without a row in labels_ (names_ has the others): no.png" in caplog.text
     back = [mixed.index(path) for path in files]
     np.testing.assert_array_equal(second.embeddings_[back], first.embeddings_)
     np.testing.assert_array_equal(second.labels_[back], first.labels_)

@@ -45,6 +45,20 @@ def test_a_notebook_shows_the_clusters(images: np.ndarray, tmp_path: Path) -> No
         assert "text/html" not in fitted._repr_mimebundle_()
 
 
+@pytest.mark.parametrize("agreed", [0.0, 1.1])  # no run's agreement is below it, or every run's
+def test_a_fit_that_is_not_healthy_says_so_as_the_command_line_does(
+    images: np.ndarray, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, agreed: float
+) -> None:
+    monkeypatch.setattr("concurl.report.checks.AGREED", agreed)
+    monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
+    monkeypatch.setattr("concurl.report.checks.FLAT", 0.0)
+    fitted = ConCURL(3, recipe="digits", options=OPTIONS).fit(images)
+    warned = "do not rely on labels_ yet (the ensemble disagrees with these clusters)"
+    assert (warned in caplog.text) is (agreed > 1)
+    shown = "do not rely on these clusters yet (the ensemble disagrees with these clusters)"
+    assert (shown in fitted._repr_html_()) is (agreed > 1)
+
+
 def test_a_notebook_offers_the_public_names() -> None:
     script = "import concurl, sys; assert set(concurl.__all__) <= set(dir(concurl)); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

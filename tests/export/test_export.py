@@ -70,6 +70,20 @@ def test_every_image_is_in_the_folder_of_its_cluster(run: Path, how: str, tmp_pa
     assert content(photos) == before
 
 
+@pytest.mark.parametrize("unsure", [0, 5])
+def test_what_is_said_of_the_folders_counts_the_unsure(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], unsure: int
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    table = tmp_path / "run" / "assignments.csv"
+    heading, *rows = table.read_text().replace(",unsure", ",ok").splitlines()
+    table.write_text("\n".join([heading, *(row.replace(",ok", ",unsure") for row in rows[:unsure]), *rows[unsure:]]))
+    assert main(["export", str(tmp_path / "run"), "--folders", "symlink", "-o", str(tmp_path / "sorted")]) == 0
+    said = capsys.readouterr().out
+    assert sum(path.is_symlink() for path in (tmp_path / "sorted" / "unsure").rglob("*")) == unsure
+    assert (f", {unsure} of them in unsure: " in said) is bool(unsure)
+
+
 @pytest.mark.parametrize("agreed", [0.0, 1.1])  # no run's agreement is below it, or every run's
 def test_folders_of_a_run_that_is_not_healthy_come_with_a_warning(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, agreed: float
@@ -78,7 +92,7 @@ def test_folders_of_a_run_that_is_not_healthy_come_with_a_warning(
     monkeypatch.setattr("concurl.report.checks.STUCK", 9.0)
     monkeypatch.setattr("concurl.report.checks.FLAT", 0.0)
     assert main(["export", str(run), "--folders", "symlink", "-o", str(tmp_path / "sorted")]) == 0
-    warned = "do not rely on these folders yet (the ensemble is against these clusters)"
+    warned = "do not rely on these folders yet (the ensemble disagrees with these clusters)"
     assert (warned in capsys.readouterr().err) is (agreed > 1)
 
 

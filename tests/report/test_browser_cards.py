@@ -72,6 +72,16 @@ def test_all_images_of_a_cluster_lie_in_one_grid_the_surest_first(page: Any, bro
     assert len(browser.js(SHOWN, "#cluster-2 .thumb")) == 12
 
 
+def test_a_fourth_check_takes_no_row_of_its_own(browser: Browser, tmp_path: Path) -> None:
+    long = "this one is long: " + "it goes on and on, " * 20
+    run = make_run(tmp_path / "r", n=120, k=3, warnings=[long, "two", "three", "four"])
+    browser.open(write(run))
+    first, *_, fourth = browser.js(
+        "return [...document.querySelector('.checks').children].map((e) => e.getBoundingClientRect().toJSON())"
+    )
+    assert fourth["top"] < first["bottom"]  # or the pictures would be pushed off the first screen
+
+
 def test_pictures_show_the_right_image(page: Any, browser: Browser, run: Run) -> None:
     means = browser.js(
         "const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});"

@@ -47,6 +47,13 @@ def test_a_gap_in_the_log_is_a_gap_in_the_curve() -> None:
     assert line_chart("k", "t", "n", X, [Line("a", np.full(10, math.nan))]) is None
 
 
+def test_a_lone_epoch_stands_over_its_number() -> None:
+    chart = line_chart("k", "t", "n", X, [Line("a", np.array([math.nan] * 9 + [0.4]))])
+    (dot,), number = drawn(chart, "polyline"), drawn(chart, "text")[-1]
+    assert number.text == "epoch 10"
+    assert points(dot)[0, 0] == float(number.attrib["x"])
+
+
 def test_shares_are_stacked_to_the_top() -> None:
     shares = np.tile([0.2, 0.3, 0.5], (10, 1))
     polygons = drawn(share_chart("k", "t", "n", X, shares, "abc", ["red"] * 3), "polygon")

@@ -134,9 +134,10 @@ def test_the_first_screen_shows_the_clusters_and_leads_to_them(run: Run) -> None
     ((_, words),) = page.all("ul", class_="faces")
     sizes = np.bincount([int(r["cluster"]) for r in run.rows()])
     assert words == " ".join(f"Cluster {c} {size} images" for c, size in enumerate(sizes))
+    (_, clusters), *_ = page.all("section", id="clusters")
     assert (
-        "assignments.csv; concurl export --folders sorts them." in page.all("section", id="clusters")[0][1]
-    )  # what next
+        "To sort the files into folders: concurl export RUN --folders copy -o sorted." in clusters
+    )  # what next, as it is typed
     links = [attrs["href"] for attrs, _ in page.all("a") if attrs["href"].startswith("#cluster-")]
     assert links[:6] == [f"#cluster-{c}" for c in range(6)]
 
@@ -170,7 +171,7 @@ def test_the_ensemble_is_explained_where_it_is_first_spoken_of(
 def test_scores_and_the_matched_matrix_are_there(run: Run) -> None:
     page = parsed(run)
     ((_, table),) = page.all("table", class_="scores")
-    assert "Codes (these clusters)0.9120.8460.779" in table
+    assert "These clusters (codes)0.9120.8460.779" in table
     assert "k-means on the target's projections0.7100.620\u2013" in table
     cells = [text for attrs, text in page.all("td") if "--v" in attrs.get("style", "")]
     hits = sum(int(r["cluster"]) == label for r, label in zip(run.rows(), run.labels, strict=True))
@@ -212,7 +213,7 @@ def test_scores_against_other_labels_are_not_beside_those_that_were_given(
     log.write_text(log.read_text().replace('"l1"', '"acc": 0.9, "l1"'))
     before = page_of(run, labels=run.labels % 2)
     page = page_of(run, labels=run.labels % 2, other_labels=True)
-    for word in ("Codes (these clusters)", "Scores over training"):  # the run's own, against labels of its own
+    for word in ("These clusters (codes)", "Scores over training"):  # the run's own, against labels of its own
         assert word in before
         assert word not in page
     scores = matched(RunFacts.read(run.folder), run.labels % 2, None).scores

@@ -41,7 +41,7 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
     unsure = int(healthy.unsure.sum())
     assert f"{unsure} image{'s' * (unsure != 1)} ({percent(unsure / 180)})" in text
     assert "The run looks healthy." in text
-    assert text.endswith("look at a random sample of each below.")  # what to do next
+    assert text.endswith("look at the random sample of each below.")  # what to do next
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
 )
 def test_how_sure_follows_the_thresholds(healthy: RunFacts, agreement: float, word: str) -> None:
     facts = replace(healthy, agreement=np.full(180, agreement))
-    assert f"The ensemble is {word} of them" in judge(facts).sentences[0]
-    assert ("The ensemble is against these clusters" in titles(facts, "bad")) == (agreement < 0.5)
+    assert f"The ensemble is {word} of these clusters" in judge(facts).sentences[0]
+    assert ("The ensemble disagrees with these clusters" in titles(facts, "bad")) == (agreement < 0.5)
 
 
 def test_without_agreement_the_confidence_speaks(healthy: RunFacts) -> None:
     facts = replace(healthy, agreement=np.full(180, math.nan), confidence=np.full(180, 0.95))
-    assert judge(facts).sentences[0] == "The model is very sure of them: the mean confidence is 95%."
+    assert judge(facts).sentences[0] == "The model is very sure of these clusters: the mean confidence is 95%."
 
 
 def test_a_loss_not_far_below_ln_k_is_for_a_look(healthy: RunFacts) -> None:
@@ -93,7 +93,7 @@ def test_a_loss_at_ln_k_is_no_clustering(healthy: RunFacts) -> None:
     assert health.warnings
     assert judge(both) == judge(facts)  # said once
     assert "do not rely on these clusters" in judge(facts).health
-    assert judge(facts).health.endswith("is said below.")
+    assert judge(facts).health.endswith("is listed below.")
 
 
 @pytest.mark.parametrize(("weights", "state"), [((0.5, 0), "bad"), ((0, 0.5), "bad"), ((0, 0), "watch")])
@@ -162,7 +162,7 @@ def test_a_cluster_that_is_mostly_unsure_is_named(healthy: RunFacts) -> None:
     assert check.title == "2 clusters mostly unsure"
     assert "Cluster 2\u2069, \u2068Cluster 4" in check.text
     all_of_them = replace(healthy, unsure=np.ones(180, dtype=bool), agreement=np.full(180, 0.2))
-    assert titles(all_of_them, "watch") == []  # that the ensemble is against all of them says it already
+    assert titles(all_of_them, "watch") == []  # that the ensemble disagrees with all of them says it already
 
 
 @pytest.mark.parametrize("sizes", [(180, 0), (172, 8), (90, 90), (8, 7)])
@@ -226,7 +226,7 @@ def test_a_divided_ensemble_and_warnings_are_for_a_look(healthy: RunFacts) -> No
     )
     assert titles(facts, "watch") == ["The ensemble is divided", "Only 3 of 6 clusters are used", "NMI 0.031 is low"]
     assert [check.text for check in judge(facts).checks[1:3]] == ["Usually K is larger: try fewer.", ""]
-    assert judge(facts).health == "Before you rely on these clusters, look at what is said below."
+    assert judge(facts).health == "Before you rely on these clusters, read the notes below."
 
 
 def warned(facts: RunFacts, epochs: int, **row: float) -> RunFacts:

@@ -27,7 +27,7 @@ from concurl.training.interrupt import SignalWatch, Terminated, termination_as_e
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 # Where a signal may fall: a stage is known by what the run says when it begins; decoding, by the packed copy that grows.
-STAGES = {"start": None, "decode": None, "pack": "pack:", "train": "training on", "end": "train: 12 of 12"}
+STAGES = {"start": None, "decode": None, "read": "read:", "train": "training on", "end": "train: 12 of 12"}
 
 
 @dataclass
@@ -60,7 +60,7 @@ def torture(where: Path, warm: Warm, *, signals: int, seed: int) -> Tally:
         elif STAGES[stage] is not None:
             run.await_line(STAGES[stage])
         time.sleep(dice.uniform(0, 0.3))
-        if stage == "decode" and "pack:" not in run.stderr:
+        if stage == "decode" and "read:" not in run.stderr:
             tally.decoding[workers] = tally.decoding.get(workers, 0) + 1
             assert len(run.processes()) == 1 + workers
         sent = time.monotonic()

@@ -26,6 +26,17 @@ log = logging.getLogger("concurl")
 Scores = dict[str, dict[str, float]]
 FOLDERS = "folders"  # in place of a csv of labels: the folders that the images lie in
 SHOWN = 10  # of those folders, in the line that names them
+TITLES = {
+    "codes": "These clusters (codes)",
+    "p": "Soft assignments p",
+    "vote": "Soft vote of the ensemble",
+    "kmeans_y_theta": "k-means on the encoder's features y",
+    "kmeans_v_theta": "k-means on the projections v",
+    "kmeans_w_theta": "k-means on the predictions w",
+    "kmeans_y_xi": "k-means on the target encoder's features",
+    "kmeans_v_xi": "k-means on the target's projections",
+    "kmeans_pixels": "k-means on the pixels (nothing learned)",
+}  # of the partitions, for people; files keep the short names
 
 
 def partitions(
@@ -74,9 +85,11 @@ def over_labelled(labels: Labels) -> str:
 
 def table(found: Scores) -> str:
     """The scores as text, one row per partition."""
-    width = max(map(len, found))
+    titles = [TITLES.get(name, name) for name in found]
+    width = max(map(len, titles))
     lines = [f"{'':{width}}     ACC     NMI     ARI"]
-    lines += [f"{name:{width}}{s['acc']:8.3f}{s['nmi']:8.3f}{s['ari']:8.3f}" for name, s in found.items()]
+    rows = zip(titles, found.values(), strict=True)
+    lines += [f"{title:{width}}{s['acc']:8.3f}{s['nmi']:8.3f}{s['ari']:8.3f}" for title, s in rows]
     return "\n".join(lines)
 
 
@@ -103,7 +116,7 @@ def read_labels(path: Path, names: Sequence[str], root: str | None = None) -> tu
     index = {name: i for i, name in enumerate(classes)}
     labels = np.array([index[given[name]] if name in given else -1 for name in names], dtype=np.int64)
     if strangers := len(given.keys() - set(names)):
-        log.warning("%s: %d of its %d paths are not in the run, and are passed over", path, strangers, len(given))
+        log.warning("%s: %d of its %d paths ignored: not in the run", path, strangers, len(given))
     return labels, classes
 
 

@@ -36,14 +36,15 @@ def main(argv: list[str]) -> int:
     if given.folders:
         check_folder(given.output, given.moved)
         from concurl.data.files.listing import list_source
-        from concurl.export.folders import export_folders
+        from concurl.export.folders import UNSURE_FOLDER, export_folders
         from concurl.report.verdict import trouble_of
 
         root = None if given.moved is None else Path(list_source(given.moved).root)
         counts = export_folders(given.run, given.output, how=given.folders, names=given.names, root=root)
-        print(f"{counted(sum(counts.values()), 'image')} in {counted(len(counts), 'folder')}: {given.output}")
+        unsure = f", {counts[UNSURE_FOLDER]:,} of them in {UNSURE_FOLDER}" if UNSURE_FOLDER in counts else ""
+        print(f"{counted(sum(counts.values()), 'image')} in {counted(len(counts), 'folder')}{unsure}: {given.output}")
         if trouble := trouble_of(given.run):
-            log.warning("the run is not healthy, do not rely on these folders yet (%s): see its report.html", trouble)
+            log.warning("the run is not healthy: do not rely on these folders yet (%s); see its report.html", trouble)
         return 0
     from concurl.export.program import export_program
     from concurl.runs.run import model_of

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Train on images and label them: a folder, a list, or a benchmark's name in; a run's folder out.
 
-    What a default of None means is said beside its option; to set it, write none, as in --tau-b-end none.
+    Most runs need no option but -k. The next to try are --preset, --epochs, --image-size and --balance. Symbols in brackets are
+    the paper's. To set an option to None, write none, as in --tau-b-end none.
     """
     named = _recipe_named(argv)
     parser = _parser(named)
@@ -284,6 +285,21 @@ def _tell_files(opened: Opened, folder: Path) -> None:
         log.info("what was left out, and why, is in %s", folder / "skipped.csv")
 
 
+def _judge(folder: Path, opened: Opened, result: Result) -> None:
+    """What the page would say first: who wants none should not take the clusters for good, now or in predict."""
+    from concurl.report.facts import RunFacts
+    from concurl.report.verdict import judge
+    from concurl.runs.summary import change_summary
+
+    trouble = judge(RunFacts.of(result, opened.images)).trouble
+    change_summary(folder, trouble=trouble)
+    if trouble:
+        told = (
+            "the run is not healthy: do not rely on these clusters yet (%s); what to try is on the page that %s makes"
+        )
+        log.warning(told, trouble, call("report", folder))
+
+
 def _restarted() -> bool:
     """Did torchrun start these processes anew, after one of the first ones had died?"""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
@@ -302,6 +318,8 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
         except KeyboardInterrupt:
             log.warning("the run is finished but for its page; for that: %s", call("report", folder))
             raise
+    else:
+        _judge(folder, opened, result)
     if result.scores is not None:
         print(table(result.scores))
         if opened.labels is not None and (over := over_labelled(opened.labels)):

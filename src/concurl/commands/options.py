@@ -122,7 +122,7 @@ def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only:
                 continue
             kind, default = hints[name], getattr(defaults, name)
             settings: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name}
-            settings["help"] = f"{text} (default: {default})".replace("%", "%%")
+            settings["help"] = _with_default(text, default).replace("%", "%%")
             flags = [f"--{name.replace('_', '-')}"] + (["-k"] if name == "n_clusters" else [])
             if kind is bool:
                 group.add_argument(*flags, action=argparse.BooleanOptionalAction, **settings)
@@ -154,6 +154,13 @@ def config_help() -> dict[str, dict[str, str]]:
             heading = next((headings[n] for n in sorted(headings, reverse=True) if n < field.lineno), "the clusters")
             found.setdefault(heading, {})[field.target.id] = " ".join(str(text.value.value).split())
     return found
+
+
+def _with_default(text: str, default: Any) -> str:
+    """The help text and the default; for None, what the text says that None means."""
+    if default is None and (meant := re.fullmatch(r"(.*) None: (.*)\.", text)):
+        return f"{meant[1]} (default: {meant[2]})"
+    return f"{text} (default: {default})"
 
 
 def _without_none(kind: Any) -> Any:

@@ -32,11 +32,11 @@ def main(argv: list[str]) -> int:
     from concurl.runs.run import model_of
     from concurl.runs.summary import read_summary
 
-    if trouble := read_summary(given.run).get("trouble"):
-        log.warning("the run is not healthy, do not rely on these labels yet (%s): see its report.html", trouble)
     names = names_of(given.run)  # before the pictures are decoded, as it may be refused
     trained = model_of(given.run, given.device)
     images = _open(given, trained)
+    if trouble := read_summary(given.run).get("trouble"):
+        log.warning("the run is not healthy: do not rely on these labels yet (%s); its page says what to try", trouble)
     if part is None:
         left_out = write_predictions(given.output, trained, images, range(len(images)), names)
         print(f"{counted(len(images), 'image')} labelled, {left_out:,} left out: {given.output}")

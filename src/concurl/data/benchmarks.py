@@ -87,7 +87,7 @@ def load_benchmark(
     """The benchmark `name`, read from its publisher's files in `data_dir` (else $CONCURL_DATA, else ./data).
 
     limit: the first so many of a fixed shuffle, so that a small choice mixes the classes and lies within every larger
-    one. progress is told ("pack" or "resize", done, total) where files are decoded or images are resized.
+    one. progress is told ("read" or "resize", done, total) where files are decoded or images are resized.
 
     >>> load_benchmark("digits", limit=500).images.images.shape
     (500, 3, 12, 12)

@@ -111,8 +111,9 @@ class _Frame:
     y1: float
 
     def right(self, x: float) -> float:
-        span = (self.x1 - self.x0) or 1.0
-        return round(_LEFT + (x - self.x0) / span * (WIDTH - _LEFT - _RIGHT), 1)
+        span = self.x1 - self.x0
+        share = (x - self.x0) / span if span else 1.0  # a lone epoch stands over its number, which is at the right
+        return round(_LEFT + share * (WIDTH - _LEFT - _RIGHT), 1)
 
     def down(self, y: float) -> float:
         return round(HEIGHT - _BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (HEIGHT - _TOP - _BOTTOM), 1)

@@ -141,14 +141,14 @@ def _agreement(facts: RunFacts) -> Check | None:
         return None  # the verdict has a sentence on it already
     return Check(
         "bad",
-        "The ensemble is against these clusters",
-        f"On average only {percent(agreement)} of its members vote for the cluster that an image was put into. Try more "
-        f"--epochs, or another number of clusters.",
+        "The ensemble disagrees with these clusters",
+        "Most of its votes on an image go to other clusters than the one it was put into. Try more --epochs, or another "
+        "number of clusters.",
     )
 
 
 def _doubtful(facts: RunFacts) -> Check | None:
-    """Clusters that most of their images are unsure of; where the ensemble is against all of them, that is said once."""
+    """Clusters that most of their images are unsure of; where the ensemble disagrees with all of them, that is said once."""
     unsure = np.bincount(facts.cluster, weights=facts.unsure, minlength=facts.n_clusters)
     doubtful = np.flatnonzero(unsure > DOUBTFUL * facts.sizes)
     if not len(doubtful) or _agreement(facts):

@@ -7,15 +7,19 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.clustering.assign import UNSURE
+from concurl.data.imageset import ImageSet
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
+from concurl.runs.run import Result
 from concurl.runs.spreadsheet import read_table
 from concurl.runs.summary import sound
 from concurl.training.runlog import read_metrics
@@ -36,7 +40,7 @@ class RunFacts:
     """A finished run. Row i of every array is row i of assignments.csv."""
 
     title: str
-    paths: tuple[str, ...]  # as shown on the page, not as needed to open the file
+    paths: Sequence[str]  # as shown on the page, not as needed to open the file
     cluster: NDArray[np.int64]
     confidence: NDArray[np.float64]  # NaN where the csv has no number, as in the next three
     margin: NDArray[np.float64]
@@ -106,6 +110,30 @@ class RunFacts:
             config=_object(folder / "config.json"),
             environment=_object(folder / "environment.json"),
             origin=_object(folder / "run.json"),
+        )
+
+    @classmethod
+    def of(cls, result: Result, images: ImageSet) -> RunFacts:
+        """The facts of a run as it ends, before or without a folder: all that a verdict needs, and no copy of what is large."""
+        config, found = asdict(result.trained.config), result.assignment
+        return cls(
+            title="",
+            paths=images.names,
+            cluster=found.labels,
+            confidence=found.confidence.astype(np.float64),
+            margin=np.full(len(images), math.nan),
+            agreement=found.agreement.astype(np.float64),
+            outlier=found.outlier.astype(np.float64),
+            unsure=found.agreement < UNSURE,
+            names=_names(config["n_clusters"], {}),
+            given={},
+            embeddings=found.embeddings,
+            epochs=tuple(result.metrics),
+            summary={"warnings": result.warnings},
+            skipped=tuple((skip.path, skip.status, skip.reason) for skip in images.skipped),
+            config=config,
+            environment={},
+            origin={},
         )
 
     def without_scores(self) -> RunFacts:

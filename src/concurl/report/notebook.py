@@ -29,7 +29,12 @@ def typical_pictures(
 
 
 def summary(
-    labels: NDArray[np.int64], agreement: NDArray[np.float32], k: int, skipped: int, pictures: dict[int, list[str]]
+    labels: NDArray[np.int64],
+    agreement: NDArray[np.float32],
+    k: int,
+    skipped: int,
+    pictures: dict[int, list[str]],
+    trouble: str = "",
 ) -> Markup:
     """The clusters as a table: how many images, how far the ensemble agrees, what they look like."""
     sizes, colours = np.bincount(labels, minlength=k), pairs(k)
@@ -58,11 +63,14 @@ def summary(
     words += f" {counted(skipped, 'file')} left out: see skipped_." if skipped else ""
     rest = k - len(shown)
     words += f" {counted(rest, 'further cluster')} {'is' if rest == 1 else 'are'} smaller, or empty." if rest else ""
+    warned = Markup("<p><strong>The run is not healthy: do not rely on these clusters yet ({}).</strong></p>").format(
+        trouble
+    )
     return Markup(
-        '<div class="concurl-summary"><p style="margin:.8em 0 .4em">{}</p><table><thead><tr><th style="text-align:left">'
+        '<div class="concurl-summary">{}<p style="margin:.8em 0 .4em">{}</p><table><thead><tr><th style="text-align:left">'
         'Largest first</th><th style="text-align:right">Images</th><th style="text-align:right">Agreement</th>'
         '<th style="text-align:left">{}</th></tr></thead><tbody>{}</tbody></table></div>'
-    ).format(words, "Most typical" if pictures else "", Markup("").join(rows))
+    ).format(warned if trouble else "", words, "Most typical" if pictures else "", Markup("").join(rows))
 
 
 def _largest(labels: NDArray[np.int64]) -> list[int]:

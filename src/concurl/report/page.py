@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from concurl import __version__
 from concurl.aside import write_whole
 from concurl.clustering.assign import UNSURE
+from concurl.clustering.evaluate import TITLES
 from concurl.config import Config
 from concurl.counted import counted, duration
 from concurl.data.imageset import Opened
@@ -42,17 +43,6 @@ log = logging.getLogger("concurl")
 MAX_SKIPPED = 500  # rows of skipped.csv on the page; the file has all
 COARSE = 64  # pixels: smaller pictures are drawn with their pixels visible, as blurring them helps nobody
 _HERE = Path(__file__).parent
-_SCORES = {
-    "codes": "Codes (these clusters)",
-    "p": "Soft assignments p",
-    "vote": "Soft vote of the ensemble",
-    "kmeans_y_theta": "k-means on the encoder's features y",
-    "kmeans_v_theta": "k-means on the projections v",
-    "kmeans_w_theta": "k-means on the predictions w",
-    "kmeans_y_xi": "k-means on the target encoder's features",
-    "kmeans_v_xi": "k-means on the target's projections",
-    "kmeans_pixels": "k-means on the pixels (nothing learned)",
-}
 _CITATION = """\
 @inproceedings{regatti2021consensus,
   title     = {Consensus Clustering With Unsupervised Representation Learning},
@@ -80,7 +70,7 @@ def write_report(
     if output is None and (folder / "summary.json").exists():
         change_summary(folder, trouble=judged.trouble)  # for predict, which need not judge the run each night
     if judged.trouble:  # here too: who reads the last lines of a run alone should not take its clusters for good
-        told = "the run is not healthy, do not rely on these clusters yet: %s; its page says what to do"
+        told = "the run is not healthy: do not rely on these clusters yet (%s); its page says what to try"
         log.warning(told, judged.trouble)
     return target
 
@@ -215,7 +205,7 @@ def _members(facts: RunFacts) -> str:
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
     found = facts.summary.get("scores") or {}
     return [
-        (_SCORES.get(way, shown(way)), [_three(s.get(key)) for key in ("acc", "nmi", "ari")])
+        (TITLES.get(way, shown(way)), [_three(s.get(key)) for key in ("acc", "nmi", "ari")])
         for way, s in found.items()
         if isinstance(s, dict)
     ]

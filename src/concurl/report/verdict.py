@@ -97,9 +97,10 @@ def _how_sure(facts: RunFacts, losses: Check | None) -> list[str]:
         # projections keep distances: then give the figure without praise.
         first = f"On average {percent(agreement)} of the ensemble's members vote for an image's cluster."
     elif math.isnan(agreement):
-        first = f"The model is {word} of them: the mean confidence is {percent(confidence)}."
+        first = f"The model is {word} of these clusters: the mean confidence is {percent(confidence)}."
     else:
-        first = f"The ensemble is {word} of them: on average {percent(agreement)} of its members vote for an image's cluster."
+        votes = f"on average {percent(agreement)} of its members vote for an image's cluster"
+        first = f"The ensemble is {word} of these clusters: {votes}."
     unsure = int(facts.unsure.sum())
     if not unsure:
         return [first, "No image is marked unsure."]
@@ -112,9 +113,9 @@ def _health(state: State, checks: tuple[Check, ...]) -> str:
         return "Nothing in the folder says how training went."
     if state == "good":
         return (
-            "The run looks healthy. Whether these are the groups you are after, only you can see: look at a random "
-            "sample of each below."
+            "The run looks healthy. Only you can tell whether these are the groups you want: look at the random sample of "
+            "each below."
         )
     if state == "bad":
-        return "The run is not healthy, do not rely on these clusters yet. Why, and what to do, is said below."
-    return "Before you rely on these clusters, look at what is said below."
+        return "The run is not healthy: do not rely on these clusters yet. What is wrong, and what to try, is listed below."
+    return "Before you rely on these clusters, read the notes below."

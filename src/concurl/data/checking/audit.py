@@ -118,7 +118,7 @@ def inspect(
     keep_duplicates: bool = False,
     workers: int | None = None,
     progress: Stages | None = None,
-    stage: str = "pack",
+    stage: str = "read",
 ) -> Iterator[tuple[Row, NDArray[np.uint8] | None]]:
     """Audit and decode in one pass: each file's row and, where it is ok and `size` is given, its pixels."""
     total = len(listing)
