@@ -16,7 +16,7 @@ GROUND = [
     "cores",
     "hostmemory",
     "aside",
-    "csvlines",
+    "csvfile",
     "progress",
     "config",
 ]  # what all folders may use

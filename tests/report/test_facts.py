@@ -49,7 +49,7 @@ def test_only_assignments_must_be_there(tmp_path: Path) -> None:
     facts = RunFacts.read(run.folder)
     assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (3, None, (), (), {})
     (run.folder / "assignments.csv").unlink()
-    with pytest.raises(UserError, match=r"no assignments\.csv.*concurl fit"):
+    with pytest.raises(UserError, match=r"assignments\.csv is missing.*concurl fit"):
         RunFacts.read(run.folder)
 
 
@@ -139,11 +139,13 @@ def test_a_damaged_line_of_the_log_is_told_and_costs_no_other_epoch(
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("assignments.csv", "path,cluster\na.jpg,-1\n", "row 1 has cluster '-1'"),
-        ("assignments.csv", "path,cluster\na.jpg,0\nb.jpg,77\n", "cluster '77'; a whole number from 0 to 1 is"),
+        ("assignments.csv", "path,cluster,status\na.jpg,-1,ok\n", "row 1 has cluster '-1'.*anew with concurl fit"),
+        ("assignments.csv", "path,cluster,status\na.jpg,0,ok\nb.jpg,77,ok\n", "cluster 77 is none of the 2"),
         ("assignments.csv", f"path,cluster\na.jpg,{'9' * 5000}\n", "row 1 has cluster '99999999999999999999'"),
-        ("assignments.csv", "path,cluster\n", "no rows"),
-        ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
+        ("assignments.csv", "path,cluster,status\na.jpg,0,ok\nb.jpg,0\n", "row 2 has no path, or no status"),
+        ("assignments.csv", "path,cluster,status\n", "no rows"),
+        ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, r"line \d+: field larger .*anew"),
+        ("skipped.csv", 'path,status,reason\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
         ("summary.json", "{", r"summary\.json: no valid json"),
     ],
 )
@@ -171,7 +173,9 @@ def test_embeddings_of_another_run_are_refused(tmp_path: Path, shape: tuple[int]
 
 def test_an_odd_cell_spoils_no_other(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=4, k=2)
-    (run.folder / "assignments.csv").write_text("path,cluster,confidence\na,0,0.5\nb,0,much\nc,0,inf\nd,0,1\n")
+    (run.folder / "assignments.csv").write_text(
+        "path,cluster,confidence,status\na,0,0.5,ok\nb,0,much,ok\nc,0,inf,ok\nd,0,1,ok\n"
+    )
     confidence = RunFacts.read(run.folder).confidence
     assert np.isnan(confidence).tolist() == [False, True, True, False]
     assert mean_known(confidence) == 0.75

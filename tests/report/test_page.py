@@ -274,7 +274,7 @@ def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path,
     for file in run.folder.iterdir():
         if file.name != "assignments.csv":
             file.unlink()
-    (run.folder / "assignments.csv").write_text("path,cluster\nonly.jpg,0\n")
+    (run.folder / "assignments.csv").write_text("path,cluster,status\nonly.jpg,0,ok\n")
     run = replace(run, images=run.images[:1])
     text = page_of(run)
     Page(text)
@@ -286,7 +286,7 @@ def test_assignments_alone_make_a_page_that_says_what_is_missing(tmp_path: Path,
     ):
         assert sentence in text
     assert 'alt="only.jpg, confidence \u2013"' in text  # and no nan
-    (run.folder / "assignments.csv").write_text("path,cluster,confidence\nonly.jpg,0,0.5\n")
+    (run.folder / "assignments.csv").write_text("path,cluster,confidence,status\nonly.jpg,0,0.5,ok\n")
     assert "images by confidence" in page_of(run)
 
 

@@ -91,8 +91,9 @@ def trained_hash(images: ImageSet, config: Config, about: dict[str, Any]) -> str
 
 def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
     """How these images differ from those that the run has trained on and labelled; empty if they do not."""
-    from concurl.report.facts import labelled_paths, shown
+    from concurl.report.facts import shown
     from concurl.runs.runfolder import run_facts
+    from concurl.runs.spreadsheet import labelled_paths
 
     labelled = labelled_paths(folder)
     rows = _rows_of(labelled, images)
@@ -124,7 +125,7 @@ def in_order_of(folder: Path, config: Config, about: dict[str, Any], opened: Ope
     import numpy as np
 
     from concurl.data.storage.picked import pick_known
-    from concurl.report.facts import labelled_paths
+    from concurl.runs.spreadsheet import labelled_paths
 
     change = change_of_images(folder, config, opened.images)
     if about["limit"] is not None and change not in ("", REPLACED):

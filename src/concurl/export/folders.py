@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
 import shutil
@@ -15,10 +14,10 @@ from typing import Any
 
 from concurl.aside import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
-from concurl.errors import UserError, call
+from concurl.errors import UserError
 from concurl.runs.clusternames import names_of, read_names
 from concurl.runs.runfolder import run_facts
-from concurl.runs.spreadsheet import read_table
+from concurl.runs.spreadsheet import read_assignments
 
 log = logging.getLogger("concurl")
 
@@ -80,7 +79,7 @@ def _put(file: Path, target: Path, how: str) -> None:
 
 def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
     """The rows of assignments.csv whose images are still there, with their files."""
-    rows = [(row, root / row["path"]) for row in _rows(run)]
+    rows = [(row, root / row["path"]) for row in read_assignments(run)]
     there = [file.is_file() for _, file in rows]
     found = list(compress(rows, there))
     if not all(there):
@@ -130,23 +129,3 @@ def _root(run: Path, facts: dict[str, Any]) -> Path:
 
 def _nothing_to_link(run: Path) -> UserError:
     return UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
-
-
-def _rows(run: Path) -> list[dict[str, str]]:
-    path = run / "assignments.csv"
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', run)}"
-        )
-    try:
-        columns, lines = read_table(path)
-        rows = [dict(zip(columns, line, strict=False)) for line in lines]
-        for row in rows:
-            if not row["path"] or not row["status"] or int(row["cluster"]) < 0:
-                raise ValueError(f"path {row['path']!r}")
-        if not rows:
-            raise ValueError("no rows")
-    except (csv.Error, KeyError, TypeError, ValueError) as error:
-        anew = call("fit", "--resume", "-o", run)
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with {anew}") from None
-    return rows

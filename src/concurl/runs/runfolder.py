@@ -18,7 +18,7 @@ from torch import Tensor
 import concurl
 from concurl.aside import cannot_write, lock, write_whole
 from concurl.config import Config
-from concurl.csvlines import csv_lines
+from concurl.csvfile import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.trained import FILES as MODEL_FILES

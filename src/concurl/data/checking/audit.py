@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from concurl.aside import written_aside
 from concurl.counted import counted
-from concurl.csvlines import csv_lines
+from concurl.csvfile import csv_lines
 from concurl.data.checking.examine import examined, task_for
 from concurl.data.checking.firsts import Firsts
 from concurl.data.checking.workers import ordered_map, worker_count
