@@ -17,6 +17,7 @@ from small_run import TINY, fit, refused
 from concurl.cli import main
 from concurl.commands.checks import check_file
 from concurl.errors import UserError
+from concurl.runs.provenance import Provenance
 from trees import tree_hash
 
 
@@ -148,8 +149,7 @@ def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]
     from concurl.runs.runfolder import run_folder
 
     with run_folder(Path("run"), resume=False, overwrite=False):
-        begun = {"source": str(photos), "data_dir": None, "limit": None}
-        Path("run/run.json").write_text(json.dumps(begun))  # what a run writes first
+        Path("run/run.json").write_text(Provenance(str(photos)).to_json())  # what a run writes first
         assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
 
 

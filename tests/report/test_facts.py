@@ -39,15 +39,15 @@ def test_shown_keeps_what_can_be_shown_and_marks_the_rest(raw: str, seen: str) -
     seen.encode("utf-8")
 
 
-def test_only_assignments_must_be_there(tmp_path: Path) -> None:
+def test_what_need_not_be_there(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
     for file in run.folder.iterdir():
-        if file.suffix == ".json":
+        if file.name in ("summary.json", "environment.json"):
             file.write_text("[]")  # no object: as good as nothing
-        elif file.name != "assignments.csv":
+        elif file.name not in ("config.json", "run.json", "assignments.csv"):
             file.unlink()
     facts = RunFacts.read(run.folder)
-    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (3, None, (), (), {})
+    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.environment) == (3, None, (), (), {})
     (run.folder / "assignments.csv").unlink()
     with pytest.raises(UserError, match=r"assignments\.csv is missing.*concurl fit"):
         RunFacts.read(run.folder)

@@ -48,9 +48,9 @@ def main(argv: list[str]) -> int:
     from concurl.export.program import export_program
     from concurl.runs.run import model_of
 
-    config, about = run_of(given.run, given.moved)
-    check_file(given.output, "labeller.pt2", about["source"])
-    images = open_again(about, config).images.images
+    config, provenance = run_of(given.run, given.moved)
+    check_file(given.output, "labeller.pt2", provenance.source)
+    images = open_again(provenance, config).images.images
     log.info("writing the model, and trying it on some of the images: this takes some seconds")
     checked = export_program(model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {counted(checked, 'image')}")

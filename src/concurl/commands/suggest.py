@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from concurl.commands.checks import check_least, check_run
 from concurl.commands.images import open_again, run_of
@@ -14,6 +14,7 @@ from concurl.config import Config, filled
 from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.progress import stages
+from concurl.runs.provenance import Provenance
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +39,9 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.stability import stabilities
     from concurl.report.verdict import trouble_of
 
-    config, about = run_of(given.run, given.moved)
+    config, provenance = run_of(given.run, given.moved)
     config = config.replace(device=given.device)
-    v = _embeddings(given, config, about)
+    v = _embeddings(given, config, provenance)
     most = min(given.up_to, len(v) // 4)  # a half then has two images for a cluster
     progress, found = stages(), {}
     for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _embeddings(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> Tensor:
+def _embeddings(given: argparse.Namespace, config: Config, provenance: Provenance) -> Tensor:
     """The target network's embeddings of a fixed sample of the run's images, from before clustering began."""
     import torch
 
@@ -68,7 +69,7 @@ def _embeddings(given: argparse.Namespace, config: Config, about: dict[str, Any]
 
     arithmetic = Arithmetic.of(config)
     model = feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(about, config).images.images
+    images = open_again(provenance, config).images.images
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
         raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")

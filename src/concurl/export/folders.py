@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 from concurl.aside import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError
 from concurl.runs.clusternames import names_of, read_names
-from concurl.runs.runfolder import run_facts
+from concurl.runs.provenance import Provenance
 from concurl.runs.spreadsheet import read_assignments
 
 log = logging.getLogger("concurl")
@@ -34,13 +33,15 @@ def export_folders(
     """
     if how not in WAYS:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
-    facts = run_facts(run)
-    root = root or _root(run, facts)
+    provenance = Provenance.read(run)
+    if root is None and provenance.root is None:
+        raise _nothing_to_link(run)
+    root = root or Path(provenance.root or "")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
     named = read_names(names) if names else names_of(run)
     found = _found(run, root)
-    listed = facts["source"].lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
+    listed = provenance.source.lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
     if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
@@ -119,12 +120,6 @@ def _top(root: Path, files: list[Path]) -> Path:
     """The folder that paths in the output are relative to, so that none leaves it: a list may name files anywhere."""
     shared = Path(os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files]))
     return root if shared.is_relative_to(root) else shared
-
-
-def _root(run: Path, facts: dict[str, Any]) -> Path:
-    if facts.get("root") is None:
-        raise _nothing_to_link(run)
-    return Path(facts["root"])
 
 
 def _nothing_to_link(run: Path) -> UserError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -15,10 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.config import Config
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
+from concurl.runs.provenance import Provenance
+from concurl.runs.runfolder import config_of
 from concurl.runs.spreadsheet import read_assignments, read_table
-from concurl.runs.summary import sound
+from concurl.runs.summary import read_object, read_summary
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
@@ -50,9 +52,9 @@ class RunFacts:
     epochs: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
     skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
-    config: dict[str, Any]
+    config: Config
     environment: dict[str, Any]
-    origin: dict[str, Any]  # run.json: the recipe, and what was chosen from the images
+    provenance: Provenance
 
     @property
     def n_clusters(self) -> int:
@@ -79,9 +81,9 @@ class RunFacts:
 
     @classmethod
     def read(cls, folder: Path) -> RunFacts:
-        """The facts in a run's folder. Only assignments.csv must be there."""
+        """The facts in a run's folder. config.json, run.json and assignments.csv must be there."""
         rows = read_assignments(folder)
-        summary = sound(_object(folder / "summary.json"))
+        summary = read_summary(folder)
         known = _number(summary.get("n_clusters"))
         # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
         most = int(min(known, len(rows))) if known >= 1 else len(rows)
@@ -103,9 +105,9 @@ class RunFacts:
             epochs=tuple(read_metrics(folder / "metrics.jsonl")),
             summary=summary,
             skipped=tuple(_skipped(folder / "skipped.csv")),
-            config=_object(folder / "config.json"),
-            environment=_object(folder / "environment.json"),
-            origin=_object(folder / "run.json"),
+            config=config_of(folder),
+            environment=read_object(folder / "environment.json"),
+            provenance=Provenance.read(folder),
         )
 
     def without_scores(self) -> RunFacts:
@@ -127,16 +129,6 @@ def mean_known(values: NDArray[np.float64]) -> float:
 
 def _anew(path: Path) -> str:
     return call("fit", "--resume", "-o", path.parent)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
-    return value if isinstance(value, dict) else {}
 
 
 def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:

@@ -62,9 +62,7 @@ _CITATION = """\
 }"""
 
 
-def write_report(
-    folder: Path, config: Config, opened: Opened, *, output: Path | None = None, other_labels: bool = False
-) -> Path:
+def write_report(folder: Path, opened: Opened, *, output: Path | None = None, other_labels: bool = False) -> Path:
     """Write the page about the run in `folder` to folder/report.html, or `output`, and return its path.
 
     `opened` has the images in the order of assignments.csv. Its labels, if any, add scores and a confusion matrix; -1 marks
@@ -74,7 +72,7 @@ def write_report(
     if other_labels:
         facts = facts.without_scores()
     judged = verdict.judge(facts)
-    html = _render(facts, judged, opened, Reading.of(config))
+    html = _render(facts, judged, opened, Reading.of(facts.config))
     target = output or folder / "report.html"
     write_whole(target, html.encode())
     if output is None and (folder / "summary.json").exists():
@@ -135,7 +133,7 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
         recipe=_recipe(facts),
-        chosen=[shown(line).partition(": ") for line in facts.origin.get("chosen") or ()],
+        chosen=[shown(line).partition(": ") for line in facts.provenance.chosen],
         environment=[(shown(key), _plain(value)) for key, value in facts.environment.items()],
         citation=_CITATION,
         css=Markup(_source("page.css")),
@@ -208,8 +206,8 @@ def _acc(facts: RunFacts) -> float | None:
 
 
 def _members(facts: RunFacts) -> str:
-    n = facts.config.get("n_transforms")
-    return f"{n:,} variants" if isinstance(n, int) and n > 1 else "a set of variants"
+    n = facts.config.n_transforms
+    return f"{n:,} variants" if n > 1 else "a set of variants"
 
 
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
@@ -230,14 +228,14 @@ def _sureness(facts: RunFacts) -> tuple[str, Markup] | None:
 
 
 def _recipe(facts: RunFacts) -> str:
-    name = facts.origin.get("recipe")
+    name = facts.provenance.recipe
     return name if name in RECIPES else ""
 
 
 def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
     """Name, value, and whether the value differs from the run's recipe (from the default where none is known)."""
     defaults = dataclasses.asdict(recipe(_recipe(facts)) if _recipe(facts) else Config())
-    return [(shown(k), _plain(v), k in defaults and defaults[k] != v) for k, v in facts.config.items()]
+    return [(shown(k), _plain(v), defaults[k] != v) for k, v in dataclasses.asdict(facts.config).items()]
 
 
 def _plain(value: object) -> str:
