@@ -12,10 +12,10 @@ import concurl
 SOURCE = Path(concurl.__file__).parent
 GROUND = [
     "errors",
-    "counted",
+    "amounts",
     "cores",
     "hostmemory",
-    "aside",
+    "atomic",
     "csvfile",
     "progress",
     "config",

@@ -12,7 +12,7 @@ import torch
 
 from concurl.cli import main
 from concurl.data.batches import sample
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from concurl.data.storage.feed import make_feed
 from concurl.runs import assignments, run
 from concurl.training import trainer as training

@@ -23,8 +23,8 @@ from concurl.clustering.assign import Assignment, assign
 from concurl.config import LARGEST_SEED, Config, filled
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.data.imageset import Skipped
-from concurl.data.opened import open_source
 from concurl.data.pictures.reading import Reading
+from concurl.data.sources import open_source
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel

@@ -14,7 +14,7 @@ import pytest
 
 from ablations import plan
 from concurl.config import Config
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from figures import acc_minutes, clock, diversity, rows_of, sweep, tsne
 from plot import GAP, Plot
 from record import keep

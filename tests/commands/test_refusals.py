@@ -15,7 +15,7 @@ import pytest
 from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.commands.checks import check_file
+from concurl.commands.refusals import check_file
 from concurl.errors import UserError
 from concurl.runs.provenance import Provenance
 from trees import tree_hash

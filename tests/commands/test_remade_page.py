@@ -17,7 +17,7 @@ from concurl.cli import main
 from concurl.commands.images import change_of_images
 from concurl.config import Config
 from concurl.data.imageset import ImageSet
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from trees import tree_hash
 
 

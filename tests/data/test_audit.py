@@ -21,7 +21,7 @@ from pictures import encoded, png, png_bomb, scene
 from PIL import Image
 
 from concurl.data.checking.audit import Row, audit, summarise, write_csv
-from concurl.data.checking.firsts import Firsts
+from concurl.data.checking.duplicates import Firsts
 from concurl.errors import RunError
 from trees import tree_hash
 

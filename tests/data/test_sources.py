@@ -21,7 +21,7 @@ from concurl.data.imageset import ImageSet
 from concurl.data.pictures.decode import decode
 from concurl.data.sources import read_source
 from concurl.data.storage import sizes
-from concurl.data.storage.packed import read_files
+from concurl.data.storage.reader import read_files
 from concurl.data.storage.sizes import choose_size, stored_size
 from concurl.errors import UserError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_workers
 from concurl.commands.options import Parser, add_config_options, given_config
+from concurl.commands.refusals import check_file, check_workers
 from concurl.config import Config
 from concurl.errors import UserError
 from concurl.progress import stages

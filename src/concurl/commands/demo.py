@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from concurl import __version__
-from concurl.commands.checks import check_folder
 from concurl.commands.images import open_again, trained_hash
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_folder
 from concurl.errors import UserError, call
 from concurl.recipes import recipe
 from concurl.runs.provenance import Provenance

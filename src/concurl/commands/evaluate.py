@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from concurl.aside import write_whole
-from concurl.commands.checks import check_file, check_labels, check_run
+from concurl.amounts import counted
+from concurl.atomic import write_whole
 from concurl.commands.images import change_of_images, open_again, run_of
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file, check_labels, check_run
 from concurl.errors import UserError
 from concurl.progress import Progress
 from concurl.runs.provenance import Provenance

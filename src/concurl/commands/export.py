@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_folder, check_run
+from concurl.amounts import counted
 from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file, check_folder, check_run
 from concurl.errors import UserError
 
 log = logging.getLogger("concurl")

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from concurl import __version__
-from concurl.aside import EX_IOERR
-from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
+from concurl.atomic import EX_IOERR
 from concurl.commands.images import absolute, open_again, run_of, same_images, trained_hash
 from concurl.commands.options import Parser, add_config_options, given_config
+from concurl.commands.refusals import check_folder, check_least, check_meaning, check_workers
 from concurl.config import FEW, LATE
 from concurl.errors import RunError, UserError, call, no_such
 from concurl.recipes import RECIPES, recipe

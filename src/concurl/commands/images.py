@@ -60,8 +60,8 @@ def open_again(
     provenance: Provenance, config: Config, workers: int | None = None, largest: int | None = None
 ) -> Opened:
     """The images that run.json names."""
-    from concurl.data.opened import open_source
     from concurl.data.pictures.reading import Reading
+    from concurl.data.sources import open_source
 
     with chdir(_paths_start(provenance)):
         return open_source(
@@ -129,7 +129,7 @@ def in_order_of(folder: Path, config: Config, provenance: Provenance, opened: Op
     """
     import numpy as np
 
-    from concurl.data.storage.picked import pick_known
+    from concurl.data.storage.subset import pick_known
     from concurl.runs.spreadsheet import labelled_paths
 
     change = change_of_images(folder, config, opened.images)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.checks import check_folder, check_least
+from concurl.amounts import counted
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_folder, check_least
 from concurl.errors import UserError
 from concurl.progress import stages
 
@@ -24,12 +24,12 @@ def main(argv: list[str]) -> int:
     check_least("--per-shard", given.per_shard, 1)
     check_folder(given.output, given.source)
     from concurl.data.files.listing import list_source
-    from concurl.data.packing import pack
+    from concurl.data.shardwriter import write_shards
 
     listing = list_source(given.source, exclude=[given.output])
     if not listing:
         raise UserError(f"no files in {given.source} (hidden ones are not looked at)")
-    found = pack(listing, given.output, per_shard=given.per_shard, progress=stages())
+    found = write_shards(listing, given.output, per_shard=given.per_shard, progress=stages())
     left_out = ", ".join(f"{n:,} {status}" for status, n in found.items() if status != "packed")
     print(f"{counted(found['packed'], 'image')} packed{f' (left out: {left_out})' if left_out else ''}: {given.output}")
     return 0

@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_labels, check_run
 from concurl.commands.images import in_order_of, open_again, run_of
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_file, check_labels, check_run
 from concurl.errors import UserError, call
 
 

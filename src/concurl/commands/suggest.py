@@ -7,11 +7,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from concurl.commands.checks import check_least, check_run
+from concurl.amounts import counted
 from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_least, check_run
 from concurl.config import Config, filled
-from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.progress import stages
 from concurl.runs.provenance import Provenance
@@ -62,7 +62,7 @@ def _embeddings(given: argparse.Namespace, config: Config, provenance: Provenanc
     import torch
 
     from concurl.data.batches import sample
-    from concurl.data.storage.picked import pick
+    from concurl.data.storage.subset import pick
     from concurl.network.embed import embed
     from concurl.runs.features import feature_model
     from concurl.training.device import Arithmetic

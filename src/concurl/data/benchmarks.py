@@ -23,7 +23,7 @@ from concurl.data.imageset import ImageSet, Opened
 from concurl.data.publishers import digits, imagenet, stl
 from concurl.data.publishers.archives import Archive, open_files, places, unreadable
 from concurl.data.publishers.cifar import CIFARS, read_cifar
-from concurl.data.storage.packed import read_files
+from concurl.data.storage.reader import read_files
 from concurl.errors import UserError
 from concurl.progress import Stages
 

@@ -1,35 +1,67 @@
-"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
+"""What the user hands over -> images: a benchmark, a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.files.entry import PathLike
+from concurl.data.benchmarks import BENCHMARKS, load_benchmark
 from concurl.data.files.listing import Listing, list_source
-from concurl.data.imageset import ImageSet
+from concurl.data.imageset import ImageSet, Opened
 from concurl.data.pictures.reading import OWN, Reading
-from concurl.data.storage.packed import read_listing
-from concurl.data.storage.sizes import likely_images
+from concurl.data.storage.reader import read_listing
+from concurl.data.storage.sizes import likely_images, stored_size
 from concurl.data.storage.store import default_folder
 from concurl.errors import UserError
 from concurl.progress import Stages
 
-if TYPE_CHECKING:
-    import torch
 
-    Source = PathLike | Sequence[PathLike] | Sequence[NDArray[Any]] | NDArray[Any] | torch.Tensor
+def open_source(
+    source: Any,
+    *,
+    data_dir: Path | None = None,
+    image_size: int | None = None,
+    reading: Reading = OWN,
+    limit: int | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    each_given: bool = False,
+    largest: int | None = None,
+    progress: Stages | None = None,
+) -> Opened:
+    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array.
+
+    each_given: a row for each file that was given, copies too, and a list in its own order. The rest: see `read_source`.
+    """
+    size = None if image_size is None else stored_size(image_size)
+    if isinstance(source, str) and source in BENCHMARKS:
+        return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
+    if isinstance(source, str) and not os.path.lexists(source):
+        near = difflib.get_close_matches(source.lower(), BENCHMARKS, n=1)
+        if near:
+            raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
+    images = read_source(
+        source, size, cache=cache, workers=workers, progress=progress, reading=reading, largest=largest, limit=limit
+    )
+    if each_given:
+        images = images.each_given()
+    if limit is not None and limit < len(images):  # an array, or a list that names files more than once
+        chosen = _drawn(len(images), limit)
+        names = [images.names[i] for i in chosen]
+        images = ImageSet(images.images[chosen], names, images.skipped, summary=images.summary, root=images.root)
+    return Opened(images)
 
 
 def read_source(
-    source: Source,
+    source: Any,
     size: int | None = None,
     *,
     cache: Path | None = None,
@@ -79,11 +111,16 @@ def _items(source: Iterable[Any]) -> list[Any]:
 
 
 def _sample(listing: Listing, limit: int) -> Listing:
+    likely = likely_images(listing)
+    chosen = (listing[likely[i]] for i in _drawn(len(likely), limit).tolist())
+    return Listing(listing.source, listing.root, chosen)
+
+
+def _drawn(total: int, limit: int) -> NDArray[np.int64]:
     from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
-    likely = likely_images(listing)
-    chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
-    return Listing(listing.source, listing.root, chosen)
+    found: NDArray[np.int64] = sample(0, total, limit).numpy()
+    return found
 
 
 def _no_source(source: object) -> UserError:

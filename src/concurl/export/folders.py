@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import compress
 from pathlib import Path
 
-from concurl.aside import FULL, disk_full
+from concurl.atomic import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError
 from concurl.runs.clusternames import names_of, read_names

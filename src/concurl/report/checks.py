@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.amounts import counted, duration
 from concurl.config import FEW, FEWEST
-from concurl.counted import counted, duration
 from concurl.report.facts import RunFacts, mean_known
 from concurl.training.health import LOOSE, cramped
 

@@ -18,10 +18,10 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from concurl import __version__
-from concurl.aside import write_whole
+from concurl.amounts import counted, duration
+from concurl.atomic import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.config import Config
-from concurl.counted import counted, duration
 from concurl.data.imageset import Opened
 from concurl.data.originals import read_originals
 from concurl.data.pictures.reading import Reading

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from concurl.aside import written_aside
+from concurl.atomic import written_aside
 from concurl.clustering.assign import BRANCHES, Assignment, Floats, assign_embeddings, balanced, embeddings, unfinished
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet
-from concurl.data.storage.picked import pick
+from concurl.data.storage.subset import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import concurl
-from concurl.aside import cannot_write, lock, write_whole
+from concurl.atomic import cannot_write, lock, write_whole
 from concurl.config import Config
 from concurl.csvfile import csv_lines
 from concurl.data.imageset import Skipped

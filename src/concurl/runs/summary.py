@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from concurl.aside import write_whole
+from concurl.atomic import write_whole
 from concurl.errors import UserError
 
 

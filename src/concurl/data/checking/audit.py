@@ -25,11 +25,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.aside import written_aside
-from concurl.counted import counted
+from concurl.amounts import counted
+from concurl.atomic import written_aside
 from concurl.csvfile import csv_lines
+from concurl.data.checking.duplicates import Firsts
 from concurl.data.checking.examine import examined, task_for
-from concurl.data.checking.firsts import Firsts
 from concurl.data.checking.workers import ordered_map, worker_count
 from concurl.data.files.entry import PathLike
 from concurl.data.files.listing import Listing, list_source

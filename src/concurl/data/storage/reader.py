@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.counted import counted
+from concurl.amounts import counted
 from concurl.data.checking.audit import Row, Summary, inspect
 from concurl.data.files.entry import find_entry
 from concurl.data.files.listing import Listing

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from concurl.aside import cannot_write
+from concurl.atomic import cannot_write
 from concurl.errors import UserError, call, no_such
 
 

@@ -14,7 +14,7 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
-from concurl.aside import write_whole, written_aside
+from concurl.atomic import write_whole, written_aside
 from concurl.data.files.entry import Entry, find_entry
 from concurl.data.files.listing import Listing
 from concurl.data.files.shardindex import beside, write_index
@@ -26,7 +26,7 @@ from concurl.progress import Stages
 MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards
 
 
-def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Stages | None = None) -> Counter[str]:
+def write_shards(listing: Listing, folder: Path, *, per_shard: int, progress: Stages | None = None) -> Counter[str]:
     """Write shard-000000.tar and so on; how many files were packed, and how many left out, by reason."""
     _claim(folder, listing, per_shard)
     found: Counter[str] = Counter()
