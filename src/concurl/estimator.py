@@ -28,7 +28,7 @@ from concurl.data.sources import open_source
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
-from concurl.progress import AboveBars, end_bars, stages
+from concurl.progress import AboveBars, end_bars, silent, stages
 from concurl.recipes import recipe
 from concurl.report.notebook import summary, typical_pictures
 from concurl.runs import run
@@ -106,7 +106,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         with _heard() if self.verbose else nullcontext(), torch_of_its_own():
             config = self._config()
             _check_given(self.encoder, self.views)
-            progress = stages() if self.verbose else None
+            progress = stages() if self.verbose else silent
             largest = run.largest_size(config)
             images = open_source(
                 X, image_size=config.image_size, reading=Reading.of(config), largest=largest, progress=progress

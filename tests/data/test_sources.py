@@ -68,6 +68,8 @@ def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -
         (root / name).write_bytes(b"damaged")
     fresh = read_source(root, 32, cache=tmp_path / "fresh", workers=0, limit=5)
     assert same(fresh, some)
+    thrice = [root / name for name in some.names] * 3
+    assert len(read_source(thrice, 32, cache=tmp_path / "cache", workers=0, limit=14).each_given()) == 5
 
 
 def test_order_times_and_workers_do_not_matter(tmp_path: Path) -> None:

@@ -390,7 +390,8 @@ def test_options_in_advice_stay_in_one_piece_and_nothing_else_is_markup(
 
 def test_output_progress_and_the_old_page(tmp_path: Path, without_tsne: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "r", n=30, k=3)
-    monkeypatch.setattr(page, "lay_out", lambda z, tell: tell(750, 750) or lay_out(z))  # the quick map tells nothing
+    told = lambda z, progress: progress("map", 750, 750) or lay_out(z)  # noqa: E731 (the quick map tells nothing)
+    monkeypatch.setattr(page, "lay_out", told)
     said: list[tuple[str, int, int]] = []
     target = tmp_path / "new" / "other.html"
     target.parent.mkdir()

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("source", help="folder, glob, .txt or .csv list, or .tar shards")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv with a row per file")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that decode (default: one per core)")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
+    parser.add_shared("--quiet")
     add_config_options(parser, Config(), "depth")  # no background: it changes nothing that a row says
     given = parser.parse(argv)
     check_workers(given.workers)

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("source", help="folder, glob, .txt or .csv list, or .tar shards")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder of the shards (needed)")
     parser.add_argument("--per-shard", type=int, default=10_000, metavar="N", help="images in a shard (default: 10000)")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
+    parser.add_shared("--quiet")
     given = parser.parse(argv)
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")

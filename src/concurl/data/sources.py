@@ -21,7 +21,7 @@ from concurl.data.storage.reader import read_listing
 from concurl.data.storage.sizes import likely_images, stored_size
 from concurl.data.storage.store import default_folder
 from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
 
 def open_source(
@@ -35,7 +35,7 @@ def open_source(
     workers: int | None = None,
     each_given: bool = False,
     largest: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
 ) -> Opened:
     """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array.
 
@@ -51,13 +51,7 @@ def open_source(
     images = read_source(
         source, size, cache=cache, workers=workers, progress=progress, reading=reading, largest=largest, limit=limit
     )
-    if each_given:
-        images = images.each_given()
-    if limit is not None and limit < len(images):  # an array, or a list that names files more than once
-        chosen = _drawn(len(images), limit)
-        names = [images.names[i] for i in chosen]
-        images = ImageSet(images.images[chosen], names, images.skipped, summary=images.summary, root=images.root)
-    return Opened(images)
+    return Opened(images.each_given() if each_given else images)
 
 
 def read_source(
@@ -66,7 +60,7 @@ def read_source(
     *,
     cache: Path | None = None,
     workers: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
     reading: Reading = OWN,
     largest: int | None = None,
     limit: int | None = None,
@@ -79,7 +73,7 @@ def read_source(
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for one per core, 0 to decode in this one, without their protection.
     largest: the largest working size that may be chosen where `size` is None.
-    limit: read only so many of the files, a fixed sample. An array is taken whole.
+    limit: read only so many of the files, a fixed sample, each once. An array is taken whole.
     """
     if is_array(source):
         return read_array(source, size)
@@ -94,7 +88,7 @@ def read_source(
     folder = default_folder() if cache is None else Path(cache)
     listing = list_source(source, exclude=[folder], cache=folder)
     more: dict[str, Any] = {}
-    if limit is not None and limit < len(listing):
+    if limit is not None and limit < len(listing if listing.listed is None else listing.listed):
         listing, more = _sample(listing, limit), {"limit": limit}
     return read_listing(
         listing, size, folder, reading=reading, workers=workers, progress=progress, largest=largest, **more
@@ -111,16 +105,11 @@ def _items(source: Iterable[Any]) -> list[Any]:
 
 
 def _sample(listing: Listing, limit: int) -> Listing:
-    likely = likely_images(listing)
-    chosen = (listing[likely[i]] for i in _drawn(len(likely), limit).tolist())
-    return Listing(listing.source, listing.root, chosen)
-
-
-def _drawn(total: int, limit: int) -> NDArray[np.int64]:
     from concurl.data.batches import sample  # it imports torch, which takes long: only where it is needed
 
-    found: NDArray[np.int64] = sample(0, total, limit).numpy()
-    return found
+    likely = likely_images(listing)
+    chosen = (listing[likely[i]] for i in sample(0, len(likely), limit).tolist())
+    return Listing(listing.source, listing.root, chosen)
 
 
 def _no_source(source: object) -> UserError:

@@ -84,10 +84,8 @@ def write_report(folder: Path, opened: Opened, *, output: Path | None = None, ot
 
 
 def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: Reading) -> str:
-    images, tell = opened.images.images, stages()
-    layout = None
-    if facts.embeddings is not None:
-        layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
+    images, progress = opened.images.images, stages()
+    layout = None if facts.embeddings is None else lay_out(facts.embeddings, progress)
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
     points = layout.rows.tolist() if layout is not None else []
@@ -95,9 +93,7 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         set(pictured) - set(points)
     )  # the images whose facts go into the page: the map's come first
     pictures = {row: images[row] for row in pictured} | read_originals(opened.images, pictured, LARGEST, reading)
-    sprites = Sheets((), 0)
-    if layout is not None:
-        sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
+    sprites = Sheets((), 0) if layout is None else sheets(images, layout.rows, progress)
     shares = matrix.votes(facts)
     colours = palette.pairs(facts.n_clusters)
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
