@@ -164,8 +164,7 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
     assert plain.each_given() is plain
 
 
-def test_read_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_read_files(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos")
     paths = sorted(root.rglob("*.png"), reverse=True)
     shutil.copy(paths[0], root / "copy.png")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -31,6 +30,7 @@ from concurl.data.storage import reader, store
 from concurl.data.storage.reader import read_listing
 from concurl.data.storage.store import find_slot, open_pack, write_pack
 from concurl.errors import RunError, UserError
+from full_disk import full_disk
 
 
 @pytest.fixture
@@ -328,17 +328,13 @@ def test_without_locks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_full_disk(photos: Path) -> None:
     """At any point of the writing: exit code 74, the message names path and bytes, and nothing is left."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     needed = f"{21 * 3 * 32 * 32:,}"
     for limit in (0, 1, 100, 4000, 30_000, 61_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        try:
-            with pytest.raises(
-                RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME"
-            ) as caught:
-                read(photos)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with (
+            full_disk(limit),
+            pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME") as caught,
+        ):
+            read(photos)
         assert caught.value.exit_code == 74
         assert ".jsonl" in str(caught.value) or needed in str(caught.value)
         assert [name for name in os.listdir(photos.parent / "cache") if not name.endswith(".lock")] == []
