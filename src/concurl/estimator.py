@@ -159,9 +159,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     def assign(self, X: Any) -> Assignment:
         """All that the model says about new images: labels, confidence, agreement, margin, outlier, embeddings, ..."""
         check_is_fitted(self, "trained_")
-        images = open_source(
-            X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
-        ).images
+        opened = open_source(X, image_size=self.config_.image_size, reading=Reading.of(self.config_))
+        images = opened.images.each_given()
         if images.skipped:
             left_out = _few(images.skipped)
             if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):

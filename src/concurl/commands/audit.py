@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concurl.commands.options import Parser, add_config_options, given_config
-from concurl.commands.refusals import check_file, check_workers
+from concurl.commands.refusals import check_file, check_least
 from concurl.config import Config
 from concurl.errors import UserError
 from concurl.progress import stages
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     parser.add_shared("--quiet")
     add_config_options(parser, Config(), "depth")  # no background: it changes nothing that a row says
     given = parser.parse(argv)
-    check_workers(given.workers)
+    check_least("--workers", given.workers, 0)
     if given.output is not None:
         check_file(given.output, "files.csv", given.source)
     from concurl.data.checking.audit import audit, summarise, write_csv

@@ -15,7 +15,7 @@ from concurl import __version__
 from concurl.atomic import EX_IOERR
 from concurl.commands.images import absolute, open_again, run_of, same_images, trained_hash
 from concurl.commands.options import Parser, add_config_options, given_config
-from concurl.commands.refusals import check_folder, check_least, check_meaning, check_workers
+from concurl.commands.refusals import check_folder, check_least, check_meaning
 from concurl.config import FEW, LATE
 from concurl.errors import RunError, UserError, call, no_such
 from concurl.recipes import RECIPES, recipe
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"which run? Name its folder with -o, as in: {call('fit', '--resume', '-o', 'runs/photos')}")
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
-    check_workers(given.workers)
+    check_least("--workers", given.workers, 0)
     if given.resume:
         _check_resumed(given)
         return _resume(given)
@@ -108,17 +108,10 @@ def _parser(named: str) -> Parser:
 
 
 def _recipe_named(argv: list[str]) -> str:
-    """--recipe is read before the rest, as it decides the defaults that --help shows. The last one counts, as elsewhere.
-
-    One without a value is passed over: the parser refuses it.
-    """
-    named = "modern"
-    for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        if word == "--recipe" and after and not after.startswith("-"):
-            named = after
-        elif word.startswith("--recipe=") and word != "--recipe=":
-            named = word.partition("=")[2]
-    return named
+    """--recipe is read before the rest, as it decides the defaults that --help shows. Without a value it is refused later."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--recipe", nargs="?")
+    return early.parse_known_args(argv)[0].recipe or "modern"
 
 
 def _check_resumed(given: argparse.Namespace) -> None:

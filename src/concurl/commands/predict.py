@@ -95,9 +95,8 @@ def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
         image_size=trained.image_size,
         reading=Reading.of(trained.config),
         limit=given.limit,
-        each_given=True,
         progress=stages(),
-    ).images
+    ).images.each_given()
     for line in images.summary.unusual():  # new pictures need not be like those of the run
         log.info("%s", line)
     return images

@@ -48,11 +48,6 @@ def check_least(option: str, value: int | None, least: int) -> None:
         raise UserError(f"{option} {value}: at least {least} {'are' if least > 1 else 'is'} needed")
 
 
-def check_workers(workers: int | None) -> None:
-    if workers is not None and workers < 0:
-        raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
-
-
 def check_folder(output: Path, source: str | Path | None = None) -> None:
     """Refuse an output folder that is a file, the root, or inside `source`, the images' own, which is only read."""
     if output.exists() and not output.is_dir():

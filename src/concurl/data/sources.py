@@ -33,14 +33,10 @@ def open_source(
     limit: int | None = None,
     cache: Path | None = None,
     workers: int | None = None,
-    each_given: bool = False,
     largest: int | None = None,
     progress: Stages = silent,
 ) -> Opened:
-    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array.
-
-    each_given: a row for each file that was given, copies too, and a list in its own order. The rest: see `read_source`.
-    """
+    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array: see `read_source`."""
     size = None if image_size is None else stored_size(image_size)
     if isinstance(source, str) and source in BENCHMARKS:
         return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
@@ -51,7 +47,7 @@ def open_source(
     images = read_source(
         source, size, cache=cache, workers=workers, progress=progress, reading=reading, largest=largest, limit=limit
     )
-    return Opened(images.each_given() if each_given else images)
+    return Opened(images)
 
 
 def read_source(
