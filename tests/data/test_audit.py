@@ -22,7 +22,7 @@ from PIL import Image
 from concurl.data.checking.audit import Row, audit, summarise, write_csv
 from concurl.data.checking.duplicates import Firsts
 from concurl.errors import RunError
-from full_disk import full_disk
+from file_limit import file_limit
 from trees import tree_hash
 
 
@@ -137,7 +137,7 @@ def test_a_csv_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "audit.csv"
     path.write_text("the old one")
     rows = (Row(f"{i}.png", "ok") for i in range(100_000))
-    with full_disk(100_000), pytest.raises(RunError, match=r"no space left to write .*audit\.csv") as caught:
+    with file_limit(100_000), pytest.raises(RunError, match=r"no space left to write .*audit\.csv") as caught:
         write_csv(rows, path)
     assert caught.value.exit_code == 74
     assert path.read_text() == "the old one"

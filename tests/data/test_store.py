@@ -30,7 +30,7 @@ from concurl.data.storage import reader, store
 from concurl.data.storage.reader import read_listing
 from concurl.data.storage.store import find_slot, open_pack, write_pack
 from concurl.errors import RunError, UserError
-from full_disk import full_disk
+from file_limit import file_limit
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def test_a_full_disk(photos: Path) -> None:
     needed = f"{21 * 3 * 32 * 32:,}"
     for limit in (0, 1, 100, 4000, 30_000, 61_000):
         with (
-            full_disk(limit),
+            file_limit(limit),
             pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME") as caught,
         ):
             read(photos)

@@ -24,7 +24,7 @@ from concurl.export import program
 from concurl.export.folders import export_folders
 from concurl.runs.provenance import Provenance
 from concurl.runs.run import model_of
-from full_disk import full_disk
+from file_limit import file_limit
 from small_run import TINY
 
 
@@ -191,7 +191,7 @@ def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_picture(run: Path, tmp_path: Path) -> None:
-    with full_disk(10), pytest.raises(RunError, match="no space left to write") as caught:
+    with file_limit(10), pytest.raises(RunError, match="no space left to write") as caught:
         export_folders(run, tmp_path / "out", how="copy")
     assert caught.value.exit_code == 74
     assert content(tmp_path / "out") == {}

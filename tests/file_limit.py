@@ -1,4 +1,4 @@
-"""A disk that takes no more."""
+"""A limit on the length of files, which stands for a full disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def full_disk(after: int) -> Iterator[None]:
-    """No file grows beyond so many bytes."""
+def file_limit(most: int) -> Iterator[None]:
+    """No file takes more than `most` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (after, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
         yield
     finally:
