@@ -177,13 +177,11 @@ def _branch(given: argparse.Namespace) -> int:
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
     check_folder(given.output, provenance.source)
     provenance = replace(provenance, origin=str(origin.resolve()), version=__version__)
-    return _run(given, config, provenance, origin, kept["images"])
+    return _run(given, config, provenance, kept["images"])
 
 
-def _run(
-    given: argparse.Namespace, config: Config, provenance: Provenance, origin: Path | None = None, hashed: str = ""
-) -> int:
-    """A new run; with an `origin`, one that goes on from where clustering began there, with images of that hash."""
+def _run(given: argparse.Namespace, config: Config, provenance: Provenance, hashed: str = "") -> int:
+    """A new run; one with an origin goes on from where clustering began there, with images of that hash."""
     from concurl.runs import run, runfolder
     from concurl.training.distributed import World
 
@@ -196,24 +194,24 @@ def _run(
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
     opened = open_again(provenance, config, given.workers, run.largest_size(config))
     config, chosen = run.settled(config, opened.images, provenance.train_images)
+    branches = provenance.origin is not None
     provenance = replace(
         provenance,
-        chosen=chosen if origin is None else provenance.chosen,
+        chosen=provenance.chosen if branches else chosen,
         root=opened.images.root,
         images=trained_hash(opened.images, config, provenance),
     )
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
-    if origin is not None and provenance.images != hashed:
+    if branches and provenance.images != hashed:
         raise UserError(
-            f"{provenance.source}: not the images whose features {origin} has; bring those back, or train anew without --from"
+            f"{provenance.source}: not the images whose features {given.origin} has; bring those back, or train anew "
+            "without --from"
         )
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            runfolder.write_start(
-                folder, config, provenance, opened.images.skipped, command=given.command, origin=origin
-            )
+            runfolder.write_start(folder, config, provenance, opened.images.skipped, command=given.command)
             # Only now, as now there is a train.log. K is said apart: `chosen` is what the images decided.
-            if origin is None and "n_clusters" not in given_config(given):
+            if not branches and "n_clusters" not in given_config(given):
                 k = f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"
                 run.tell([k])
             _tell_files(opened, folder)
@@ -221,7 +219,7 @@ def _run(
             if (n := len(opened.images)) < FEW * config.n_clusters:
                 few = "%d images for %d clusters are few: below some dozens for each, expect little"
                 log.warning(few, n, config.n_clusters)
-        _train(world, given, opened, config, provenance, resume=origin is not None)
+        _train(world, given, opened, config, provenance, resume=branches)
     return 0
 
 

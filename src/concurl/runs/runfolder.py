@@ -146,12 +146,11 @@ def write_start(
     skipped: Sequence[Skipped],
     *,
     command: str,
-    origin: Path | None = None,
 ) -> None:
     """run.json (where the images came from), an origin's features, environment.json, skipped.csv and config.json."""
     write_text(folder / "run.json", provenance.to_json())  # first: it marks the folder as ours
-    if origin is not None:
-        _take_features(origin, folder)
+    if provenance.origin is not None:
+        _take_features(Path(provenance.origin), folder)
     write_text(folder / "environment.json", json.dumps(environment(config) | {"command": command}, indent=2) + "\n")
     rows = [("path", "status", "reason"), *((s.path, s.status, s.reason) for s in skipped)]
     write_whole(folder / "skipped.csv", b"".join(csv_lines(rows)))
