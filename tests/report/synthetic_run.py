@@ -92,7 +92,6 @@ def make_run(
     votes[0, 0], votes[0, 1], votes[1, 1], votes[1, 0] = 0.70, 0.25, 0.9, 0.1
     facts = {
         "n_images": n,
-        "n_clusters": k,
         "ensemble_confusion": votes.tolist(),
         "scores": {"codes": {"acc": 0.9123, "nmi": 0.8456, "ari": 0.7789}, "kmeans_v_xi": {"acc": 0.71, "nmi": 0.62}},
         "warnings": [],

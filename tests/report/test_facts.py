@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from synthetic_run import hostile_names, make_run
 
+from concurl.config import Config
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
 
@@ -54,7 +55,8 @@ def test_what_need_not_be_there(tmp_path: Path) -> None:
 
 
 def test_an_empty_cluster_at_the_end_counts(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r", n=12, k=3, n_clusters=5)
+    run = make_run(tmp_path / "r", n=12, k=3)
+    (run.folder / "config.json").write_text(Config(n_clusters=5).to_json())
     facts = RunFacts.read(run.folder)
     assert facts.n_clusters == 5
     assert facts.sizes.tolist()[3:] == [0, 0]
@@ -95,8 +97,7 @@ def test_no_cluster_is_nameless_and_those_that_share_a_name_are_told_apart_by_nu
 
 def test_a_number_of_clusters_that_no_run_can_have_costs_no_memory(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=20, k=4)
-    path = run.folder / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_clusters": 1e9}))
+    (run.folder / "config.json").write_text(Config(n_clusters=1_000_000).to_json())
     assert RunFacts.read(run.folder).n_clusters == 20
 
 

@@ -341,7 +341,8 @@ def test_a_page_about_a_sample_says_so(
 
 
 def test_an_empty_cluster_and_150_clusters_have_their_place(tmp_path: Path, page_of: Callable[..., str]) -> None:
-    few = make_run(tmp_path / "few", n=12, k=3, n_clusters=4, ensemble_confusion=None)
+    few = make_run(tmp_path / "few", n=12, k=3, ensemble_confusion=None)
+    (few.folder / "config.json").write_text(recipe("modern").replace(n_clusters=4).to_json())
     assert "No image fell into this cluster." in page_of(few)
     many = make_run(tmp_path / "many", n=600, k=150)
     page = Page(page_of(many))

@@ -82,18 +82,14 @@ class RunFacts:
     @classmethod
     def read(cls, folder: Path) -> RunFacts:
         """The facts in a run's folder. config.json, run.json and assignments.csv must be there."""
-        rows = read_assignments(folder)
-        summary = read_summary(folder)
-        known = _number(summary.get("n_clusters"))
+        rows, config = read_assignments(folder), config_of(folder)
         # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
-        most = int(min(known, len(rows))) if known >= 1 else len(rows)
-        cluster = _clusters(rows, folder / "assignments.csv", most)
-        k = most if known >= 1 else int(cluster.max()) + 1
+        k = min(config.n_clusters, len(rows))
         given = {c: name for c, name in names_of(folder).items() if 0 <= c < k}
         return cls(
             title=shown(folder.resolve().name),
             paths=tuple(shown(row["path"]) for row in rows),
-            cluster=cluster,
+            cluster=_clusters(rows, folder / "assignments.csv", k),
             confidence=_column(rows, "confidence"),
             margin=_column(rows, "margin"),
             agreement=_column(rows, "agreement"),
@@ -103,9 +99,9 @@ class RunFacts:
             given=given,
             embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
             epochs=tuple(read_metrics(folder / "metrics.jsonl")),
-            summary=summary,
+            summary=read_summary(folder),
             skipped=tuple(_skipped(folder / "skipped.csv")),
-            config=config_of(folder),
+            config=config,
             environment=read_object(folder / "environment.json"),
             provenance=Provenance.read(folder),
         )
