@@ -72,6 +72,7 @@ def main(argv: list[str]) -> int:
 def _open(given: argparse.Namespace, config: Config, provenance: Provenance) -> tuple[Opened, NDArray[np.int64]]:
     """The run's images and their labels; -1 where there is none."""
     from concurl.clustering.evaluate import FOLDERS, read_labels
+    from concurl.runs.spreadsheet import labelled_paths
 
     opened = open_again(provenance, config)
     labels = opened.labels
@@ -82,8 +83,9 @@ def _open(given: argparse.Namespace, config: Config, provenance: Provenance) -> 
             f"{provenance.source} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
             f"of the images are enough), or --labels {FOLDERS}, if there is a folder for each kind"
         )
-    if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, config, opened.images)):
-        log.warning(
-            "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
-        )
+    if (given.run / "assignments.csv").exists():
+        change = change_of_images(labelled_paths(given.run), opened.images, config, provenance)
+        if change:
+            told = "not the images of %s any more: %s; the scores are those of the images there now"
+            log.warning(told, given.run, change)
     return opened, labels

@@ -96,12 +96,10 @@ def same_images(images: ImageSet, config: Config, provenance: Provenance) -> boo
     return provenance.images in (None, trained_hash(images, config, provenance))
 
 
-def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
+def change_of_images(labelled: Sequence[str], images: ImageSet, config: Config, provenance: Provenance) -> str:
     """How these images differ from those that the run has trained on and labelled; empty if they do not."""
     from concurl.report.facts import shown
-    from concurl.runs.spreadsheet import labelled_paths
 
-    labelled = labelled_paths(folder)
     rows = _rows_of(labelled, images)
     known = set(rows)
     gone = [path for path, row in zip(labelled, rows, strict=True) if row < 0]
@@ -111,7 +109,7 @@ def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
         return " and ".join(told)
     if rows != list(range(len(images))):
         return REORDERED
-    return "" if same_images(images, config, Provenance.read(folder)) else REPLACED
+    return "" if same_images(images, config, provenance) else REPLACED
 
 
 def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
@@ -132,13 +130,13 @@ def in_order_of(folder: Path, config: Config, provenance: Provenance, opened: Op
     from concurl.data.storage.subset import pick_known
     from concurl.runs.spreadsheet import labelled_paths
 
-    change = change_of_images(folder, config, opened.images)
+    labelled = labelled_paths(folder)
+    change = change_of_images(labelled, opened.images, config, provenance)
     if provenance.limit is not None and change not in ("", REPLACED):
         raise UserError(
             f"{folder} is of a sample (--limit {provenance.limit}) of {provenance.source}: files came or went there since, so "
             "that the same sample cannot be drawn; bring those back, or give their place with --source"
         )
-    labelled = labelled_paths(folder)
     rows = np.array(_rows_of(labelled, opened.images))
     if 2 * int((rows < 0).sum()) > len(rows):
         raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")
