@@ -34,9 +34,10 @@ def export_folders(
     if how not in WAYS:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
     provenance = Provenance.read(run)
-    if root is None and provenance.root is None:
-        raise _nothing_to_link(run)
-    root = root or Path(provenance.root or "")
+    if root is None:
+        if provenance.root is None:
+            raise _nothing_to_link(run)
+        root = Path(provenance.root)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
     named = read_names(names) if names else names_of(run)

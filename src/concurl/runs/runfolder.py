@@ -140,12 +140,7 @@ def _clear(folder: Path) -> None:
 
 
 def write_start(
-    folder: Path,
-    config: Config,
-    provenance: Provenance,
-    skipped: Sequence[Skipped],
-    *,
-    command: str,
+    folder: Path, config: Config, provenance: Provenance, skipped: Sequence[Skipped], *, command: str
 ) -> None:
     """run.json (where the images came from), an origin's features, environment.json, skipped.csv and config.json."""
     write_text(folder / "run.json", provenance.to_json())  # first: it marks the folder as ours
