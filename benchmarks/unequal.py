@@ -1,4 +1,4 @@
-"""Kinds of unequal frequency: the digits with a long tail, and what --balance makes of them.
+"""Classes of unequal size: the digits with a long tail, and what --balance makes of them.
 
     python benchmarks/unequal.py --ratio 10 3 1 --seeds 0 1 2 --folder /tmp/unequal
 
