@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from concurl.config import Config
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from concurl.recipes import recipe
 from concurl.runs import run
 from concurl.runs.parts import Part

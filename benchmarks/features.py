@@ -23,8 +23,9 @@ from concurl.clustering.metrics import accuracy
 from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.objective.kmeans import spherical_kmeans
+from concurl.runs.provenance import Provenance
 from concurl.runs.run import model_of
-from concurl.runs.runfolder import config_of, run_facts
+from concurl.runs.runfolder import config_of
 from concurl.training.monitor import effective_dimensions
 from plainly import plainly
 
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--labels", type=Path, metavar="FILE", help="csv with the columns path and label")
     given = parser.parse_args()
     config = config_of(given.run)
-    opened = open_again(run_facts(given.run), config)
+    opened = open_again(Provenance.read(given.run), config)
     labels = (
         opened.labels if given.labels is None else read_labels(given.labels, opened.images.names, opened.images.root)[0]
     )

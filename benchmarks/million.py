@@ -115,7 +115,7 @@ def listing(shards: str, cache: str) -> None:
 
 def fit(shards: str, cache: str, folder: str, device: str) -> None:
     from concurl.config import Config
-    from concurl.data.opened import open_source
+    from concurl.data.sources import open_source
     from concurl.data.storage import feed
     from concurl.runs import run
     from concurl.training import trainer as training

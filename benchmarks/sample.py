@@ -20,7 +20,6 @@ from concurl.clustering.evaluate import read_labels
 from concurl.commands.images import open_again
 from concurl.errors import UserError
 from concurl.report import RunFacts
-from concurl.runs.runfolder import config_of, run_facts
 from plainly import plainly
 
 POINTS = 2_000  # more would hide each other on paper
@@ -41,7 +40,7 @@ class Sample:
     @classmethod
     def of(cls, run: Path, name: str = "", labels: Path | None = None) -> Sample:
         """Of a run's folder; the classes are the source's own, or those of a csv with the columns path and label."""
-        facts, about = RunFacts.read(run), run_facts(run)
+        facts = RunFacts.read(run)
         if facts.embeddings is None:
             raise UserError(f"{run}: no embeddings.npy; bring it from where the run was made, or a sample of it")
         label: NDArray[np.int64] | None
@@ -49,12 +48,14 @@ class Sample:
         if labels is not None:
             label, classes = read_labels(labels, facts.paths)
         else:
-            opened = open_again(about, config_of(run))
+            opened = open_again(facts.provenance, facts.config)
             label, classes = opened.labels, opened.classes
         if label is None:
             label = np.full(len(facts.cluster), -1)
         if len(label) != len(facts.cluster):
-            raise UserError(f"{run}: {len(facts.cluster)} rows, but {about['source']} has {len(label)} images now")
+            raise UserError(
+                f"{run}: {len(facts.cluster)} rows, but {facts.provenance.source} has {len(label)} images now"
+            )
         rows = np.random.default_rng(0).permutation(len(label))[:POINTS]
         z = np.nan_to_num(facts.embeddings[rows])
         z = PCA(min(AXES, *z.shape), svd_solver="full").fit_transform(z)

@@ -1,4 +1,4 @@
-"""For all tests: one thread (the machine is small and shared), repeatable hypothesis, Ctrl-C heard, a Config of test size."""
+"""For all tests: one thread (the machine is small and shared), repeatable hypothesis, Ctrl-C, a cache, a Config of test size."""
 
 import os
 import signal
@@ -33,6 +33,14 @@ TINY = {
     "batch_size": 16,
     "device": "cpu",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Where images are packed: never in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ import concurl
 SOURCE = Path(concurl.__file__).parent
 GROUND = [
     "errors",
-    "counted",
+    "amounts",
     "cores",
     "hostmemory",
-    "aside",
-    "csvlines",
+    "atomic",
+    "csvfile",
     "progress",
     "config",
 ]  # what all folders may use

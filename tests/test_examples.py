@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def example(name: str, *arguments: str, cwd: Path) -> str:
-    settings = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cwd / "cache")}
+    settings = {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
         cwd=cwd,
@@ -76,7 +76,6 @@ def test_own_folder_takes_a_folder(
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(photos / f"{i}.png")
     (photos / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "argv", "own_folder.py photos -k 2 -o run --epochs 1".split())
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_path(str(EXAMPLES / "own_folder.py"), run_name="__main__")

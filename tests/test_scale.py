@@ -12,7 +12,7 @@ import torch
 
 from concurl.cli import main
 from concurl.data.batches import sample
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from concurl.data.storage.feed import make_feed
 from concurl.runs import assignments, run
 from concurl.training import trainer as training
@@ -22,7 +22,6 @@ from kills import SAID, TINY, compare, finished, killed_at_random, losses, make_
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from concurl.clustering.assign import Assignment, assign
 from concurl.config import LARGEST_SEED, Config, filled
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.data.imageset import Skipped
-from concurl.data.opened import open_source
 from concurl.data.pictures.reading import Reading
+from concurl.data.sources import open_source
 from concurl.errors import UserError
 from concurl.network.encoder import check_encoder
 from concurl.network.trained import TrainedModel
-from concurl.progress import AboveBars, end_bars, stages
+from concurl.progress import AboveBars, end_bars, silent, stages
 from concurl.recipes import recipe
 from concurl.report.facts import RunFacts
 from concurl.report.notebook import summary, typical_pictures
@@ -108,7 +108,7 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         with _heard() if self.verbose else nullcontext(), torch_of_its_own():
             config = self._config()
             _check_given(self.encoder, self.views)
-            progress = stages() if self.verbose else None
+            progress = stages() if self.verbose else silent
             largest = run.largest_size(config)
             images = open_source(
                 X, image_size=config.image_size, reading=Reading.of(config), largest=largest, progress=progress
@@ -164,9 +164,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     def assign(self, X: Any) -> Assignment:
         """All that the model says about new images: labels, confidence, agreement, margin, outlier, embeddings, ..."""
         check_is_fitted(self, "trained_")
-        images = open_source(
-            X, image_size=self.config_.image_size, reading=Reading.of(self.config_), each_given=True
-        ).images
+        opened = open_source(X, image_size=self.config_.image_size, reading=Reading.of(self.config_))
+        images = opened.images.each_given()
         if images.skipped:
             left_out = _few(images.skipped)
             if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):

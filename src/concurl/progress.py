@@ -128,6 +128,10 @@ def stages() -> Stages:
     return show
 
 
+def silent(stage: str, done: int, total: int) -> None:
+    """The progress of work that nobody watches."""
+
+
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from concurl.amounts import counted
 from concurl.config import Config, filled
-from concurl.counted import counted
 from concurl.errors import UserError
 from concurl.views.presets import SMALL, view_spec
 

@@ -14,7 +14,7 @@ import pytest
 
 from ablations import plan
 from concurl.config import Config
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
 from figures import acc_minutes, clock, diversity, rows_of, sweep, tsne
 from plot import GAP, Plot
 from record import keep
@@ -132,8 +132,8 @@ def run(tmp_path: Path) -> Path:
     assert label is not None
     rng = np.random.default_rng(0)
     np.save(tmp_path / "embeddings.npy", (np.eye(10)[label] + 0.1 * rng.normal(size=(n, 10))).astype(np.float32))
-    rows = [f"digits/all/{i:05},{(3 * c + 1) % 10}" for i, c in enumerate(label)]
-    (tmp_path / "assignments.csv").write_text("path,cluster\n" + "\n".join(rows))
+    rows = [f"digits/all/{i:05},{(3 * c + 1) % 10},ok" for i, c in enumerate(label)]
+    (tmp_path / "assignments.csv").write_text("path,cluster,status\n" + "\n".join(rows))
     (tmp_path / "run.json").write_text('{"source": "digits", "data_dir": null, "limit": 100}')
     (tmp_path / "config.json").write_text(Config(n_clusters=10).to_json())
     return tmp_path

@@ -84,7 +84,6 @@ def test_an_ablation_trains_on_the_pictures_that_its_command_would_read(
         sizes.append((images.images.shape[2:], config.image_size))
         raise KeyboardInterrupt
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(ablations.run, "fit", fit)
     options = ["--table", "t", "--date", "d", "--results", str(tmp_path), "--set", "n_clusters=2", "batch_size=2"]
     monkeypatch.setattr(sys, "argv", ["ablations.py", str(tmp_path / "set"), *options, "image_size=16"])
@@ -159,7 +158,6 @@ def test_a_row_of_a_folder_is_scored_by_its_folders(
         place = tmp_path / "again/set" / "ab"[i % 2]
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(place / f"{i}.png")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     command = "concurl fit set -k 2 --epochs 1 --encoder tiny --no-report --quiet -o runs/set"
     row = dict.fromkeys(record.COLUMNS, "") | {"name": "short", "minutes": 1, "command": command}
     record.keep(tmp_path, "t", row | {f"codes_{metric}": 0.99 for metric in ("acc", "nmi", "ari")}, b"")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+
+from small_run import make_photos
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +22,4 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """24 pictures of three colours, with some noise."""
-    folder = tmp_path / "photos"
-    (folder / "inner").mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    for i in range(24):
-        pixels = np.zeros((16, 16, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (16, 16, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / ("inner" if i % 2 else "") / f"{i:02d}.png")
-    return folder
+    return make_photos(tmp_path / "photos")

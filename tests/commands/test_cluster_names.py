@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_run import fit, refused, rows
 
 from concurl.cli import main
+from small_run import fit, refused, rows
 
 
 def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +45,7 @@ def test_names_reach_page_and_table(photos: Path, capsys: pytest.CaptureFixture[
         Path("run/assignments.csv").write_text(damaged)
         assert "anew with concurl fit --resume" in refused(capsys, "report", "run", "--quiet")
     Path("run/assignments.csv").unlink()
-    assert "so no finished run; finish it" in refused(capsys, "report", "run", "--quiet")
+    assert "assignments.csv is missing: the run is not finished" in refused(capsys, "report", "run", "--quiet")
 
 
 def test_where_the_names_are_no_json_is_said(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import TINY, fit, refused, rows
 
 from concurl.cli import main
 from concurl.data.publishers import stl
 from concurl.runs import run
 from concurl.training.checkpoint import checkpoints
+from small_run import TINY, fit, refused, rows
 from trees import tree_hash
 
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from small_run import TINY, fit, refused
 
 from concurl.cli import main
 from concurl.runs.runfolder import run_folder, write_text
+from small_run import TINY, fit, refused
 from trees import tree_hash
 
 OWN = ["report.html", "assignments.csv", "model/mine.txt", "checkpoints/mine.txt", "train.log", "run.json"]

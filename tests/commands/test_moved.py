@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_run import fit, refused, rows, told
 
 from concurl.cli import main
 from concurl.data.publishers import cifar
+from small_run import fit, refused, rows, told
 
 
 def test_images_that_moved_are_found_by_their_new_place(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

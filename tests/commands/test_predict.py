@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import fit, rows, told
 
 from concurl.cli import main
+from small_run import fit, refused, rows, told
 
 
 def test_predict_on_the_training_images_gives_their_labels_however_they_come(
@@ -73,6 +73,8 @@ def test_labels_by_a_run_that_is_not_healthy_come_with_a_warning(
         Path("run/summary.json").write_text(json.dumps(summary | {"trouble": ", ".join(trouble)}))
         said = told(capsys, "predict", "run", str(photos), "-o", "new.csv", "--quiet").err
         assert ("do not rely on these labels yet (clustering did not start)" in said) is bool(trouble)
+    Path("run/summary.json").write_text("{")  # which may have said that it is not healthy
+    assert "summary.json: no valid json" in refused(capsys, "predict", "run", str(photos), "-o", "new.csv")
 
 
 def test_one_image_is_no_images(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, refused, rows, told
 
 from concurl import ConCURL
 from concurl.cli import main
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.sources import read_source
+from small_run import fit, refused, rows, told
 
 
 @pytest.fixture

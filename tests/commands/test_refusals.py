@@ -12,11 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from small_run import TINY, fit, refused
 
 from concurl.cli import main
-from concurl.commands.checks import check_file
+from concurl.commands.refusals import check_file
 from concurl.errors import UserError
+from concurl.runs.provenance import Provenance
+from small_run import TINY, fit, refused
 from trees import tree_hash
 
 
@@ -148,8 +149,7 @@ def test_two_runs_in_one_folder(photos: Path, capsys: pytest.CaptureFixture[str]
     from concurl.runs.runfolder import run_folder
 
     with run_folder(Path("run"), resume=False, overwrite=False):
-        begun = {"source": str(photos), "data_dir": None, "limit": None}
-        Path("run/run.json").write_text(json.dumps(begun))  # what a run writes first
+        Path("run/run.json").write_text(Provenance(str(photos)).to_json())  # what a run writes first
         assert "another process" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "run", *TINY)
 
 
@@ -210,7 +210,7 @@ WRONG = [
     ("photos -o photos", "nothing is written into photos"),
     ("photos -o photos/inner/run", "nothing is written into photos"),
     ("photos/*.png -o photos/run", "nothing is written into photos"),
-    ("photos -o x --workers -2", "--workers -2: 0 "),
+    ("photos -o x --workers -2", "--workers -2: at least 0 is needed"),
     ("photos -o x --train-images 1", "--train-images 1: at least 2 are needed"),
     ("photos -o x --recipe digits --recipe=modren", "unknown recipe 'modren'; did you mean modern?"),
     ("photos -o x --recipe=-modren", "unknown recipe '-modren'"),
@@ -294,7 +294,7 @@ def test_wrong_calls_of_the_others(capsys: pytest.CaptureFixture[str], photos: P
         "export run --model -o photos": "photos is a folder",
         "export run --model -o x --names a.txt": "--names goes with --folders",
         "audit empty": "no files in empty",
-        "audit photos --workers -2": "--workers -2: 0 ",
+        "audit photos --workers -2": "--workers -2: at least 0 is needed",
         "audit photos -o photos": "photos is a folder",
         "audit photos -o photos/files.csv": "nothing is written into photos, the images' own folder",
         "audit photos -o photos/inner/files.csv": "nothing is written into photos, the images' own folder",

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_run import fit, refused, rows, told
 
 from concurl.cli import main
 from concurl.commands.images import change_of_images
 from concurl.config import Config
 from concurl.data.imageset import ImageSet
-from concurl.data.opened import open_source
+from concurl.data.sources import open_source
+from concurl.runs.provenance import Provenance
+from concurl.runs.spreadsheet import labelled_paths
+from small_run import fit, refused, rows, told
 from trees import tree_hash
 
 
@@ -142,8 +144,9 @@ def test_other_images_are_not_shown_in_the_place_of_the_runs(photos: Path, capsy
     config = Config.from_json(Path("run/config.json"))
     images = open_source(str(photos), image_size=16).images
     turned = ImageSet(images.images[::-1], list(images.names)[::-1])
-    assert change_of_images(Path("run"), config, images) == ""
-    assert change_of_images(Path("run"), config, turned) == "another order"
+    labelled, provenance = labelled_paths(Path("run")), Provenance.read(Path("run"))
+    assert change_of_images(labelled, images, config, provenance) == ""
+    assert change_of_images(labelled, turned, config, provenance) == "another order"
     for path in list(photos.rglob("*.png"))[1:]:
         path.rename(path.with_name(f"new {path.name}"))
     assert "not the images of run: 2" in refused(capsys, "report", "run", "--quiet")

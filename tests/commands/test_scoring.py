@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from sklearn.metrics import adjusted_rand_score
-from small_run import TINY, fit, refused, rows, told
 
 from concurl.cli import main
 from concurl.clustering.evaluate import read_labels
 from concurl.errors import UserError
+from small_run import TINY, fit, refused, rows, told
 
 
 def test_evaluate_with_own_labels(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

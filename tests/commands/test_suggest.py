@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from small_run import fit, refused, told
 
 from concurl.cli import main
 from concurl.commands.suggest import WEAK
+from small_run import fit, refused, told
 
 
 def suggested(capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:

@@ -6,7 +6,6 @@ import csv
 import hashlib
 import os
 import random
-import resource
 import struct
 import subprocess
 import sys
@@ -21,8 +20,9 @@ from pictures import encoded, png, png_bomb, scene
 from PIL import Image
 
 from concurl.data.checking.audit import Row, audit, summarise, write_csv
-from concurl.data.checking.firsts import Firsts
+from concurl.data.checking.duplicates import Firsts
 from concurl.errors import RunError
+from file_limit import file_limit
 from trees import tree_hash
 
 
@@ -137,13 +137,8 @@ def test_a_csv_that_cannot_be_finished_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "audit.csv"
     path.write_text("the old one")
     rows = (Row(f"{i}.png", "ok") for i in range(100_000))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(RunError, match=r"no space left to write .*audit\.csv") as caught:
-            write_csv(rows, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_limit(100_000), pytest.raises(RunError, match=r"no space left to write .*audit\.csv") as caught:
+        write_csv(rows, path)
     assert caught.value.exit_code == 74
     assert path.read_text() == "the old one"
     assert os.listdir(tmp_path) == ["audit.csv"]

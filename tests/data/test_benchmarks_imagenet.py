@@ -26,11 +26,6 @@ LISTS = {
 TINY = [f"n{97_000_003 * i % 10**8:08d}" for i in range(1, 201)]  # 200 distinct, not in order
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 def colour(label: int, n_classes: int) -> tuple[int, ...]:
     return tuple(round(255 * part) for part in colorsys.hsv_to_rgb(label / n_classes, 1, 0.3 + 0.7 * (label % 2)))
 

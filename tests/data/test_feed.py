@@ -13,7 +13,7 @@ import torch
 from concurl.data.batches import epoch_order, sample
 from concurl.data.storage.feed import Resident, Streaming, make_feed, read_ahead
 from concurl.data.storage.fingerprint import fingerprint
-from concurl.data.storage.picked import pick
+from concurl.data.storage.subset import pick
 
 CPU = torch.device("cpu")
 

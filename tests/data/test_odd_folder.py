@@ -144,8 +144,7 @@ def check(folder: Path, run: Path, statuses: dict[str, str], pixels: dict[str, S
     assert not wrong
 
 
-def fitted_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: int, odd: int, *options: str) -> Any:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def fitted_and_checked(tmp_path: Path, good: int, odd: int, *options: str) -> Any:
     folder, run = tmp_path / "photos", tmp_path / "run"
     scenes = [encoded(Image.fromarray(scene(40, 48, i)), "JPEG") for i in range(good)]
     statuses, pixels = fill(folder, scenes, odd)
@@ -157,14 +156,14 @@ def fitted_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: in
 QUICK = "--epochs 1 --encoder tiny --batch-size 16 --n-transforms 5 --queue-size 0 --projector-hidden 32"
 
 
-def test_every_file_gets_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = fitted_and_checked(tmp_path, monkeypatch, 30, 70, *QUICK.split(), "--no-report")
+def test_every_file_gets_one_row(tmp_path: Path) -> None:
+    run = fitted_and_checked(tmp_path, 30, 70, *QUICK.split(), "--no-report")
     assert len(table(run / "assignments.csv")) + len(table(run / "skipped.csv")) == 100
 
 
 @pytest.mark.slow
-def test_1_000_good_and_200_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = fitted_and_checked(tmp_path, monkeypatch, 1_000, 200, *QUICK.split())
+def test_1_000_good_and_200_others(tmp_path: Path) -> None:
+    run = fitted_and_checked(tmp_path, 1_000, 200, *QUICK.split())
     page = (run / "report.html").read_text()
     for status in ("truncated", "empty", "too small", "too large", "not an image", "duplicate", "unreadable"):
         assert f'<td role="cell">{status}</td>' in page

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from concurl.aside import written_aside
+from concurl.atomic import written_aside
 from concurl.data.files import shardindex, shards
 from concurl.data.files.entry import find_entry
 from concurl.data.files.listing import list_source
-from concurl.data.packing import pack
+from concurl.data.shardwriter import write_shards
 
 NAMES = ["b.png", "a/1.jpg", "note.txt", "../../evil.jpg", "/x.jpg", "\udcff.png", "b.png"]  # the last b.png is valid
 
@@ -136,7 +136,7 @@ def test_packed_shards_come_with_their_index(tmp_path, read):
     for i in range(5):
         pixels = np.full((8, 8, 3), i, dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "photos" / f"{i}.png")
-    pack(list_source(tmp_path / "photos"), tmp_path / "shards", per_shard=2)
+    write_shards(list_source(tmp_path / "photos"), tmp_path / "shards", per_shard=2)
     packed = list(list_source(tmp_path / "shards"))
     assert read == []
     for index in (tmp_path / "shards").glob(".*.index"):

@@ -21,7 +21,7 @@ from concurl.data.imageset import ImageSet
 from concurl.data.pictures.decode import decode
 from concurl.data.sources import read_source
 from concurl.data.storage import sizes
-from concurl.data.storage.packed import read_files
+from concurl.data.storage.reader import read_files
 from concurl.data.storage.sizes import choose_size, stored_size
 from concurl.errors import UserError
 
@@ -68,6 +68,8 @@ def test_a_limit_opens_no_other_files_and_keeps_the_whole_pack(tmp_path: Path) -
         (root / name).write_bytes(b"damaged")
     fresh = read_source(root, 32, cache=tmp_path / "fresh", workers=0, limit=5)
     assert same(fresh, some)
+    thrice = [root / name for name in some.names] * 3
+    assert len(read_source(thrice, 32, cache=tmp_path / "cache", workers=0, limit=14).each_given()) == 5
 
 
 def test_order_times_and_workers_do_not_matter(tmp_path: Path) -> None:
@@ -162,8 +164,7 @@ def test_the_files_as_they_were_given(tmp_path: Path) -> None:
     assert plain.each_given() is plain
 
 
-def test_read_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_read_files(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos")
     paths = sorted(root.rglob("*.png"), reverse=True)
     shutil.copy(paths[0], root / "copy.png")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -27,10 +26,11 @@ from concurl.data.imageset import ImageSet
 from concurl.data.pictures.decode import decode_picture
 from concurl.data.pictures.reading import Reading
 from concurl.data.sources import read_source
-from concurl.data.storage import packed, store
-from concurl.data.storage.packed import read_listing
+from concurl.data.storage import reader, store
+from concurl.data.storage.reader import read_listing
 from concurl.data.storage.store import find_slot, open_pack, write_pack
 from concurl.errors import RunError, UserError
+from file_limit import file_limit
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def read(photos: Path, **options: Any) -> ImageSet:
 def test_a_second_start_decodes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(photos)
     assert not first.reused
-    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
+    monkeypatch.setattr(reader, "inspect", lambda *_, **__: pytest.fail("the files were read again"))
     second = read(photos)
     assert second.reused
     assert (second.summary, second.root) == (first.summary, first.root)
@@ -119,7 +119,7 @@ def test_a_file_that_the_disk_gives_again_is_read_again(
 
 
 def test_a_pack_that_another_program_has_changed_is_not_used(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "open_pack", lambda slot: None)
+    monkeypatch.setattr(reader, "open_pack", lambda slot: None)
     with pytest.raises(RunError, match=r"changed while it was written: leave .*cache to concurl"):
         read(photos)
 
@@ -151,7 +151,7 @@ def test_another_decoder_makes_a_new_pack(photos: Path, monkeypatch: pytest.Monk
 def test_a_package_that_reads_more_makes_a_new_pack(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(photos)
     assert read(photos).reused
-    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    monkeypatch.setattr(reader, "find_spec", lambda name: None)
     assert not read(photos).reused
 
 
@@ -292,7 +292,7 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path, caplog: pytest.Lo
     waiting.join()
 
 
-@pytest.mark.parametrize("moment", [(packed, "open_pack"), (np.lib.format, "open_memmap")])
+@pytest.mark.parametrize("moment", [(reader, "open_pack"), (np.lib.format, "open_memmap")])
 def test_names_and_pixels_are_of_one_packing(
     photos: Path, moment: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,17 +328,13 @@ def test_without_locks(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_full_disk(photos: Path) -> None:
     """At any point of the writing: exit code 74, the message names path and bytes, and nothing is left."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     needed = f"{21 * 3 * 32 * 32:,}"
     for limit in (0, 1, 100, 4000, 30_000, 61_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        try:
-            with pytest.raises(
-                RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME"
-            ) as caught:
-                read(photos)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with (
+            file_limit(limit),
+            pytest.raises(RunError, match=r"no space left to write .*\.(npy|jsonl).* set XDG_CACHE_HOME") as caught,
+        ):
+            read(photos)
         assert caught.value.exit_code == 74
         assert ".jsonl" in str(caught.value) or needed in str(caught.value)
         assert [name for name in os.listdir(photos.parent / "cache") if not name.endswith(".lock")] == []
@@ -356,7 +352,7 @@ def test_a_limit_that_the_pack_does_not_fit_into_costs_no_second_decoding(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(photos)
-    monkeypatch.setattr(packed, "inspect", lambda *_, **__: pytest.fail("decoding began"))
+    monkeypatch.setattr(reader, "inspect", lambda *_, **__: pytest.fail("decoding began"))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")

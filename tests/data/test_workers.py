@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from concurl.aside import written_aside
+from concurl.atomic import written_aside
 from concurl.cores import usable_cores
 from concurl.data.checking.workers import Lost, ordered_map, worker_count
 from concurl.errors import RunError

@@ -70,12 +70,6 @@ def pictures(images: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.mark.usefixtures("own_cache")
 def test_a_list_of_files_has_its_labels_in_its_order(fitted: ConCURL, pictures: Path, tmp_path: Path) -> None:
     files = sorted(pictures.iterdir())
     label = dict(zip(files, fitted.predict(files), strict=True))
@@ -91,7 +85,6 @@ def test_a_list_of_files_has_its_labels_in_its_order(fitted: ConCURL, pictures: 
     np.testing.assert_allclose(z[mixed.index(files[7])], z[mixed.index(pictures / "copy.png")], atol=1e-6)
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = sorted(pictures.iterdir())
     model = ConCURL(3, recipe="digits", options=OPTIONS | {"batch_size": 16})
@@ -112,7 +105,6 @@ def test_training_on_a_list_does_not_hang_on_its_order(pictures: Path, caplog: p
     np.testing.assert_array_equal(again.agreement, second.agreement_)
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_a_list_with_a_gap_is_refused_and_a_folder_with_one_is_not(
     fitted: ConCURL, pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +200,6 @@ def test_a_recipe_brings_its_own_clusters_and_may_be_a_config(config_of: Callabl
         ConCURL(recipe=3).fit(np.zeros((9, 8, 8), dtype=np.uint8))  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("own_cache")
 def test_large_photos_are_made_small_enough_for_a_cpu(config_of: Callable[..., Config], tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     for i in range(8):

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import resource
 import shutil
 import warnings
 from pathlib import Path
@@ -23,7 +22,10 @@ from concurl.clustering.assign import assign
 from concurl.errors import RunError, UserError
 from concurl.export import program
 from concurl.export.folders import export_folders
+from concurl.runs.provenance import Provenance
 from concurl.runs.run import model_of
+from file_limit import file_limit
+from small_run import TINY
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +37,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = base / "photos" / f"{i % 2}" / f"{i // 2:02d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path)
-    options = (
-        "--encoder tiny --image-size 16 --epochs 1 --batch-size 8 --projector-hidden 16 --projector-dim 8 --queue-size 0 "
-        "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --quiet --no-report -k 3"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
-        assert main(["fit", str(base / "photos"), "-o", str(base / "run"), *options.split()]) == 0
+    assert main(["fit", str(base / "photos"), "-k", "3", "-o", str(base / "run"), *TINY, "--epochs", "1"]) == 0
     return base / "run"
+
+
+def copied(run: Path, place: Path, **changes: str) -> Path:
+    """The run in another folder, with another provenance."""
+    shutil.copytree(run, place)
+    (place / "run.json").write_text(dataclasses.replace(Provenance.read(run), **changes).to_json())
+    return place
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -137,11 +140,8 @@ def test_clusters_of_one_name_share_a_folder(run: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def of_list(run: Path, tmp_path: Path) -> Path:
     """The run as it would be had a list in tmp_path named the pictures, which lie elsewhere."""
-    other = tmp_path / "of list"
-    shutil.copytree(run, other)
-    facts = json.loads((run / "run.json").read_text())
-    root = Path(facts["root"])
-    (other / "run.json").write_text(json.dumps(facts | {"source": f"{tmp_path}/list.csv", "root": str(tmp_path)}))
+    other = copied(run, tmp_path / "of list", source=f"{tmp_path}/list.csv", root=str(tmp_path))
+    root = run.parent / "photos"
     columns, *lines = (run / "assignments.csv").read_text().splitlines()
     places = [str(root), os.path.relpath(root, tmp_path)]  # lists are written in both ways
     lines = [f"{places[i % 2]}/{line}" for i, line in enumerate(lines)]
@@ -158,11 +158,8 @@ def test_what_a_list_names_elsewhere_is_exported_as_well(run: Path, of_list: Pat
 @pytest.mark.parametrize("how", ["symlink", "hardlink", "copy"])
 def test_links_and_names_that_are_no_text_are_exported(run: Path, how: str, tmp_path: Path) -> None:
     """Pictures that are themselves links, each relative to its folder, and called in bytes that are no UTF-8."""
-    other, links = tmp_path / "of links", tmp_path / "links"
-    shutil.copytree(run, other)
-    facts = json.loads((run / "run.json").read_text())
-    photos = Path(facts["root"])
-    (other / "run.json").write_text(json.dumps(facts | {"root": str(links)}))
+    photos, links = run.parent / "photos", tmp_path / "links"
+    other = copied(run, tmp_path / "of links", root=str(links))
     rows = (run / "assignments.csv").read_bytes().replace(b".png", b"\xff.png")
     (other / "assignments.csv").write_bytes(rows)
     for photo in photos.rglob("*.png"):
@@ -174,10 +171,7 @@ def test_links_and_names_that_are_no_text_are_exported(run: Path, how: str, tmp_
 
 
 def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "packed"
-    shutil.copytree(run, packed)
-    facts = json.loads((run / "run.json").read_text())
-    (packed / "run.json").write_text(json.dumps(facts | {"root": str(tmp_path / "shards")}))
+    packed = copied(run, tmp_path / "packed", root=str(tmp_path / "shards"))
     (tmp_path / "shards").mkdir()
     for name in "01":  # the first part of each path is a file
         (tmp_path / "shards" / name).write_text("a tar")
@@ -189,13 +183,11 @@ def test_members_of_a_shard_are_no_files_to_link(run: Path, tmp_path: Path) -> N
 def test_files_beside_a_shard_are_linked_and_its_members_are_told(
     run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mixed, places = tmp_path / "mixed", tmp_path / "places"
-    shutil.copytree(run, mixed)
-    facts = json.loads((run / "run.json").read_text())
-    (mixed / "run.json").write_text(json.dumps(facts | {"root": str(places)}))
-    shutil.copytree(Path(facts["root"]) / "1", places / "1")
+    photos, places = run.parent / "photos", tmp_path / "places"
+    mixed = copied(run, tmp_path / "mixed", root=str(places))
+    shutil.copytree(photos / "1", places / "1")
     (places / "0").write_text("a tar")
-    members = len(list((Path(facts["root"]) / "0").iterdir()))
+    members = len(list((photos / "0").iterdir()))
     assert sum(export_folders(mixed, tmp_path / "out", how="copy").values()) == 20 - members
     assert f"in tar shards, or gone: {members} of the run's 20 images, the first '0/" in caplog.text
 
@@ -213,13 +205,8 @@ def test_wrong_use_is_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_picture(run: Path, tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-    try:
-        with pytest.raises(RunError, match="no space left to write") as caught:
-            export_folders(run, tmp_path / "out", how="copy")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_limit(10), pytest.raises(RunError, match="no space left to write") as caught:
+        export_folders(run, tmp_path / "out", how="copy")
     assert caught.value.exit_code == 74
     assert content(tmp_path / "out") == {}
 

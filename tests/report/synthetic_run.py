@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from concurl.config import Config
 from concurl.data.imageset import ImageSet, Opened
 from concurl.report import write_report
+from concurl.runs.provenance import Provenance
 
 COLUMNS = ("path", "cluster", "name", "confidence", "margin", "agreement", "outlier", "status")
 
@@ -36,7 +37,7 @@ class Run:
 def write(run: Run, labels: Any = None, classes: Sequence[str] | None = None, **how: Any) -> Path:
     """The run's page, from the images that it has in memory."""
     images = ImageSet(run.images, [str(i) for i in range(len(run.images))])
-    return write_report(run.folder, Config(), Opened(images, labels, classes), **how)
+    return write_report(run.folder, Opened(images, labels, classes), **how)
 
 
 def row_of(run: Run, path: str) -> tuple[int, dict[str, str]]:
@@ -91,7 +92,6 @@ def make_run(
     votes[0, 0], votes[0, 1], votes[1, 1], votes[1, 0] = 0.70, 0.25, 0.9, 0.1
     facts = {
         "n_images": n,
-        "n_clusters": k,
         "ensemble_confusion": votes.tolist(),
         "scores": {"codes": {"acc": 0.9123, "nmi": 0.8456, "ari": 0.7789}, "kmeans_v_xi": {"acc": 0.71, "nmi": 0.62}},
         "warnings": [],
@@ -101,6 +101,7 @@ def make_run(
     (folder / "summary.json").write_text(json.dumps(facts))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(_epoch(e, epochs, k)) + "\n" for e in range(epochs)))
     (folder / "config.json").write_text(Config(n_clusters=k, epochs=epochs).to_json())
+    (folder / "run.json").write_text(Provenance("/data/photos").to_json())
     (folder / "environment.json").write_text(json.dumps({"concurl": "0.1.0", "device": "cpu"}))
     with (folder / "skipped.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("path", "status", "reason"), ("photos/bad.jpg", "truncated", "12 bytes missing")])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from synthetic_run import hostile_names, make_run
 
+from concurl.config import Config
 from concurl.errors import UserError
 from concurl.report.facts import RunFacts, mean_known, shown
 
@@ -39,22 +40,23 @@ def test_shown_keeps_what_can_be_shown_and_marks_the_rest(raw: str, seen: str) -
     seen.encode("utf-8")
 
 
-def test_only_assignments_must_be_there(tmp_path: Path) -> None:
+def test_what_need_not_be_there(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=12, k=3)
     for file in run.folder.iterdir():
-        if file.suffix == ".json":
+        if file.name in ("summary.json", "environment.json"):
             file.write_text("[]")  # no object: as good as nothing
-        elif file.name != "assignments.csv":
+        elif file.name not in ("config.json", "run.json", "assignments.csv"):
             file.unlink()
     facts = RunFacts.read(run.folder)
-    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.config) == (3, None, (), (), {})
+    assert (facts.n_clusters, facts.embeddings, facts.epochs, facts.skipped, facts.environment) == (3, None, (), (), {})
     (run.folder / "assignments.csv").unlink()
-    with pytest.raises(UserError, match=r"no assignments\.csv.*concurl fit"):
+    with pytest.raises(UserError, match=r"assignments\.csv is missing.*concurl fit"):
         RunFacts.read(run.folder)
 
 
 def test_an_empty_cluster_at_the_end_counts(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r", n=12, k=3, n_clusters=5)
+    run = make_run(tmp_path / "r", n=12, k=3)
+    (run.folder / "config.json").write_text(Config(n_clusters=5).to_json())
     facts = RunFacts.read(run.folder)
     assert facts.n_clusters == 5
     assert facts.sizes.tolist()[3:] == [0, 0]
@@ -95,8 +97,7 @@ def test_no_cluster_is_nameless_and_those_that_share_a_name_are_told_apart_by_nu
 
 def test_a_number_of_clusters_that_no_run_can_have_costs_no_memory(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=20, k=4)
-    path = run.folder / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_clusters": 1e9}))
+    (run.folder / "config.json").write_text(Config(n_clusters=1_000_000).to_json())
     assert RunFacts.read(run.folder).n_clusters == 20
 
 
@@ -139,11 +140,13 @@ def test_a_damaged_line_of_the_log_is_told_and_costs_no_other_epoch(
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("assignments.csv", "path,cluster\na.jpg,-1\n", "row 1 has cluster '-1'"),
-        ("assignments.csv", "path,cluster\na.jpg,0\nb.jpg,77\n", "cluster '77'; a whole number from 0 to 1 is"),
+        ("assignments.csv", "path,cluster,status\na.jpg,-1,ok\n", "row 1 has cluster '-1'.*anew with concurl fit"),
+        ("assignments.csv", "path,cluster,status\na.jpg,0,ok\nb.jpg,77,ok\n", "cluster 77 is none of the 2"),
         ("assignments.csv", f"path,cluster\na.jpg,{'9' * 5000}\n", "row 1 has cluster '99999999999999999999'"),
-        ("assignments.csv", "path,cluster\n", "no rows"),
-        ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
+        ("assignments.csv", "path,cluster,status\na.jpg,0,ok\nb.jpg,0\n", "row 2 has no path, or no status"),
+        ("assignments.csv", "path,cluster,status\n", "no rows"),
+        ("assignments.csv", 'path,cluster\n"' + "a.jpg,1\n" * 20_000, r"line \d+: field larger .*anew"),
+        ("skipped.csv", 'path,status,reason\n"' + "a.jpg,1\n" * 20_000, "no valid csv"),
         ("summary.json", "{", r"summary\.json: no valid json"),
     ],
 )
@@ -171,7 +174,9 @@ def test_embeddings_of_another_run_are_refused(tmp_path: Path, shape: tuple[int]
 
 def test_an_odd_cell_spoils_no_other(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r", n=4, k=2)
-    (run.folder / "assignments.csv").write_text("path,cluster,confidence\na,0,0.5\nb,0,much\nc,0,inf\nd,0,1\n")
+    (run.folder / "assignments.csv").write_text(
+        "path,cluster,confidence,status\na,0,0.5,ok\nb,0,much,ok\nc,0,inf,ok\nd,0,1,ok\n"
+    )
     confidence = RunFacts.read(run.folder).confidence
     assert np.isnan(confidence).tolist() == [False, True, True, False]
     assert mean_known(confidence) == 0.75

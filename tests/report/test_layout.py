@@ -31,7 +31,7 @@ def test_tsne_keeps_neighbours_and_repeats_itself(groups: tuple[np.ndarray, np.n
     pytest.importorskip("openTSNE")
     z, kind = groups
     ticks: list[tuple[int, int]] = []
-    one, two = lay_out(z, lambda done, total: ticks.append((done, total))), lay_out(z)
+    one, two = lay_out(z, lambda stage, done, total: ticks.append((done, total))), lay_out(z)
     assert "t-SNE" in one.method
     np.testing.assert_array_equal(one.xy, two.xy)
     assert sorted(one.rows) == list(range(150))
@@ -92,7 +92,7 @@ def test_a_signal_stops_the_map_between_its_rounds(
     z, _ = groups
     seen: list[int] = []
 
-    def ask(done: int, total: int) -> None:
+    def ask(stage: str, done: int, total: int) -> None:
         if not seen:
             threading.Timer(0.02, os.kill, (os.getpid(), number)).start()  # while the next round is computed
         seen.append(done)

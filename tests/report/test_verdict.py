@@ -50,7 +50,7 @@ def test_a_good_run_is_called_healthy_with_its_own_numbers(healthy: RunFacts) ->
 def test_equal_sizes_that_were_asked_for_are_not_shown_as_a_finding(
     healthy: RunFacts, balance: float, clustered: bool, said: bool
 ) -> None:
-    facts = replace(healthy, config={**healthy.config, "balance": balance})
+    facts = replace(healthy, config=healthy.config.replace(balance=balance))
     if not clustered:
         facts = changed_epochs(facts, l2=None, l3=None)
     text = next(check.text for check in judge(facts).checks if check.title == "No empty or dominant cluster")
@@ -101,7 +101,7 @@ def test_clusters_that_were_asked_for_and_never_learned_are_bad(
     healthy: RunFacts, weights: tuple[float, float], state: str
 ) -> None:
     facts = changed_epochs(healthy, l2=None, l3=None)
-    facts = replace(facts, config={**facts.config, "beta": weights[0], "gamma": weights[1]})
+    facts = replace(facts, config=facts.config.replace(beta=weights[0], gamma=weights[1]))
     (check,) = [check for check in judge(facts).checks if "No clustering loss" in check.text]
     assert check.state == judge(facts).state == state
     assert judge(facts).sentences[0].startswith("On average")  # nothing was learned that members could be sure of
@@ -115,7 +115,7 @@ def test_nan_is_divergence(healthy: RunFacts) -> None:
 def test_everything_in_one_cluster_is_bad(healthy: RunFacts) -> None:
     facts = replace(healthy, cluster=np.where(np.arange(180) < 120, 2, healthy.cluster))
     assert "One cluster holds most images" in titles(facts, "bad")
-    unequal = replace(facts, config={**facts.config, "balance": 0.7})
+    unequal = replace(facts, config=facts.config.replace(balance=0.7))
     assert "One cluster holds most images" in titles(unequal, "watch")  # as it was asked to be let
 
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from concurl.csvlines import csv_lines
+from concurl.csvfile import csv_lines
 from concurl.runs.assignments import UNSURE, Assignment, assignment_rows
 
 

@@ -6,18 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from concurl.cli import main
 from concurl.config import LATE
+from small_run import TINY, make_photos
 
-TINY = (
-    "--encoder tiny --image-size 16 --preset small --epochs 4 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
-    "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 16 --cluster-start 0.6 "
-    "--cluster-lr 0.5 --schedule cosine"
-).split()
+SLOWER = [*TINY, *"--epochs 4 --queue-size 16 --cluster-start 0.6 --cluster-lr 0.5 --schedule cosine".split()]
 QUIET = ["--quiet", "--no-report"]
 RESULTS = ("assignments.csv", "embeddings.npy", "model/model.safetensors", "config.json", "metrics.jsonl")
 OTHERS = {
@@ -34,21 +29,14 @@ OTHERS = {
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """30 pictures, and a run with three clusters; 12 steps of which the last 5 cluster, in the middle of an epoch."""
     folder = tmp_path_factory.mktemp("other-clusters")
-    (folder / "photos").mkdir()
-    rng = np.random.default_rng(0)
-    for i in range(30):
-        pixels = np.zeros((16, 16, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (16, 16, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / f"{i:02d}.png")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        assert main(["fit", str(folder / "photos"), "-k", "3", "-o", str(folder / "origin"), *TINY, *QUIET]) == 0
+    photos = make_photos(folder / "photos", 30)
+    assert main(["fit", str(photos), "-k", "3", "-o", str(folder / "origin"), *SLOWER]) == 0
     return folder
 
 
 @pytest.fixture(autouse=True)
 def there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
 
 
 def branch(name: str, *options: str) -> Path:
@@ -67,7 +55,7 @@ def content(run: Path) -> dict[str, object]:
 def test_it_is_the_run_that_was_trained_so_from_the_start(kind: str) -> None:
     options = [] if "-k" in OTHERS[kind] else ["-k", "3"]
     name = kind.replace(" ", "-")
-    assert main(["fit", "photos", "-o", f"{name}-whole", *TINY, *options, *OTHERS[kind], *QUIET]) == 0
+    assert main(["fit", "photos", "-o", f"{name}-whole", *SLOWER, *options, *OTHERS[kind]]) == 0
     assert content(branch(name, *OTHERS[kind])) == content(Path(f"{name}-whole"))
     assert content(Path(name))["assignments.csv"] != content(Path("origin"))["assignments.csv"]
     assert json.loads(Path(name, "run.json").read_text())["from"] == str(Path("origin").resolve())
@@ -126,7 +114,7 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         ("one-course", "x", "--cluster-lr", "0.1"): "trained without one; leave it out",
         ("origin", "x", "--cluster-lr", "none"): "trained with one; give a number",
     }
-    assert main(["fit", "photos", "-k", "3", "-o", "one-course", *TINY, "--cluster-lr", "none", *QUIET]) == 0
+    assert main(["fit", "photos", "-k", "3", "-o", "one-course", *SLOWER, "--cluster-lr", "none"]) == 0
     branch("resumed", "-k", "4", "--overwrite")
     for (origin, output, *options), answer in cases.items():
         assert main(["fit", "--from", origin, "-o", output, *options, *QUIET]) == 2
@@ -135,7 +123,7 @@ def test_other_features_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_without_features_says_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = ["fit", "photos", *TINY, "-k", "3", *QUIET]
+    fit = ["fit", "photos", *SLOWER, "-k", "3"]
     assert main([*fit, "-o", "early", "--cluster-start", "0"]) == 0
     assert main([*fit, "-o", "without-byol", "--alpha", "0", "--head-init", "random"]) == 0
     assert main([*fit, "-o", "rounded", "--cluster-start", "0.01"]) == 0  # of 12 steps

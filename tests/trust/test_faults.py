@@ -198,7 +198,7 @@ def test_a_second_run_in_the_folder_is_refused(here: Path, warm: Warm, capsys: p
 
 def test_two_writers_of_one_file(here: Path) -> None:
     """The second is refused, and the first one's file is whole; what a kill left is written over."""
-    from concurl.aside import write_whole, written_aside
+    from concurl.atomic import write_whole, written_aside
     from concurl.errors import UserError
 
     path = here / "new.csv"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
+from concurl.csvfile import read_columns
 from concurl.data.files.shards import is_shard
-from concurl.data.files.usercsv import read_columns
 from concurl.errors import UserError, no_such
 from concurl.objective.kmeans import spherical_kmeans
 from concurl.training.monitor import Judge

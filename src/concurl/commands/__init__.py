@@ -1,1 +1,1 @@
-"""One file per verb of the command line, and what verbs share: options.py, checks.py and images.py."""
+"""One file per verb of the command line, and what verbs share: options.py, refusals.py and images.py."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_workers
 from concurl.commands.options import Parser, add_config_options, given_config
+from concurl.commands.refusals import check_file, check_least
 from concurl.config import Config
 from concurl.errors import UserError
 from concurl.progress import stages
@@ -17,10 +17,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("source", help="folder, glob, .txt or .csv list, or .tar shards")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="csv with a row per file")
     parser.add_argument("--workers", type=int, metavar="N", help="processes that decode (default: one per core)")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the summary")
+    parser.add_shared("--quiet")
     add_config_options(parser, Config(), "depth")  # no background: it changes nothing that a row says
     given = parser.parse(argv)
-    check_workers(given.workers)
+    check_least("--workers", given.workers, 0)
     if given.output is not None:
         check_file(given.output, "files.csv", given.source)
     from concurl.data.checking.audit import audit, summarise, write_csv

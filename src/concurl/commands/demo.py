@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from concurl import __version__
-from concurl.commands.checks import check_folder
-from concurl.commands.images import open_again
+from concurl.commands.images import open_again, trained_hash
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_folder
 from concurl.errors import UserError, call
 from concurl.recipes import recipe
+from concurl.runs.provenance import Provenance
 
 
 def main(argv: list[str]) -> int:
@@ -34,24 +36,25 @@ def main(argv: list[str]) -> int:
     from concurl.runs import run, runfolder
     from concurl.runs.summary import change_summary
 
-    about = {"source": "digits", "data_dir": None, "limit": None, "recipe": "digits", "version": __version__}
+    provenance = Provenance("digits", recipe="digits", version=__version__)
     runfolder.check_place(given.output, resume=False, overwrite=True)  # one demo after another needs no word
-    if runfolder.holds_run(given.output) and runfolder.run_facts(given.output)["source"] != about["source"]:
+    if runfolder.holds_run(given.output) and Provenance.read(given.output).source != provenance.source:
         raise UserError(f"{given.output} holds a run on other images; choose another folder with -o")
     config = recipe("digits").replace(seed=given.seed)
     if given.quick:
         config = config.replace(epochs=6)
-    opened = open_again(about, config)
+    opened = open_again(provenance, config)
     assert opened.labels is not None
     config, chosen = run.settled(config, opened.images)
+    provenance = replace(provenance, chosen=chosen, images=trained_hash(opened.images, config, provenance))
     with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
-        runfolder.write_start(folder, config, about, opened.images.skipped, command=call("demo", *argv))
+        runfolder.write_start(folder, config, provenance, opened.images.skipped, command=call("demo", *argv))
         run.tell(chosen)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)
         assert result.scores is not None
         result.scores["kmeans_pixels"] = pixel_baseline(opened.images.images, opened.labels, config.n_clusters)
         change_summary(folder, scores=result.scores)
-        page = write_report(folder, config, opened)
+        page = write_report(folder, opened)
     ours, pixels = result.scores["codes"]["acc"], result.scores["kmeans_pixels"]["acc"]
     print(f"{ours:.1%} of the digits are in the cluster matched with their value (ACC {ours:.3f})")
     if given.quick:

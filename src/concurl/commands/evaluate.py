@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from concurl.aside import write_whole
-from concurl.commands.checks import check_file, check_labels, check_run
+from concurl.amounts import counted
+from concurl.atomic import write_whole
 from concurl.commands.images import change_of_images, open_again, run_of
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file, check_labels, check_run
 from concurl.errors import UserError
 from concurl.progress import Progress
+from concurl.runs.provenance import Provenance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,14 +44,14 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.metrics import chance
     from concurl.runs import run
 
-    config, about = run_of(given.run, given.moved)
-    check_labels(given.labels, about["source"])
+    config, provenance = run_of(given.run, given.moved)
+    check_labels(given.labels, provenance.source)
     if given.data_dir is not None:
-        about["data_dir"] = str(given.data_dir)
+        provenance = replace(provenance, data_dir=str(given.data_dir))
     if given.output is not None:
         own = given.labels if given.labels is not None and given.labels.is_file() else None
-        check_file(given.output, "scores.json", about["source"], own)
-    opened, labels = _open(given, config, about)
+        check_file(given.output, "scores.json", provenance.source, own)
+    opened, labels = _open(given, config, provenance)
     trained = run.model_of(given.run, given.device)
     progress = Progress("label", len(opened.images), "images")
     assignment = assign(trained, opened.images.images, branches=run.SCORED, advance=progress.advance)
@@ -67,21 +69,23 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _open(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> tuple[Opened, NDArray[np.int64]]:
+def _open(given: argparse.Namespace, config: Config, provenance: Provenance) -> tuple[Opened, NDArray[np.int64]]:
     """The run's images and their labels; -1 where there is none."""
     from concurl.clustering.evaluate import FOLDERS, read_labels
+    from concurl.runs.spreadsheet import labelled_paths
 
-    opened = open_again(about, config)
+    opened = open_again(provenance, config)
     labels = opened.labels
     if given.labels is not None:
         labels, _ = read_labels(given.labels, opened.images.names, opened.images.root)
     if labels is None:
         raise UserError(
-            f"{about['source']} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
+            f"{provenance.source} has no labels of its own; give them with --labels FILE.csv (columns path and label; some "
             f"of the images are enough), or --labels {FOLDERS}, if there is a folder for each kind"
         )
-    if (given.run / "assignments.csv").exists() and (change := change_of_images(given.run, config, opened.images)):
-        log.warning(
-            "not the images of %s any more: %s; the scores are those of the images there now", given.run, change
-        )
+    if (given.run / "assignments.csv").exists():
+        change = change_of_images(labelled_paths(given.run), opened.images, config, provenance)
+        if change:
+            told = "not the images of %s any more: %s; the scores are those of the images there now"
+            log.warning(told, given.run, change)
     return opened, labels

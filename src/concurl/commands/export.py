@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_folder, check_run
+from concurl.amounts import counted
 from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file, check_folder, check_run
 from concurl.errors import UserError
 
 log = logging.getLogger("concurl")
@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
     from concurl.export.program import export_program
     from concurl.runs.run import model_of
 
-    config, about = run_of(given.run, given.moved)
-    check_file(given.output, "labeller.pt2", about["source"])
-    images = open_again(about, config).images.images
+    config, provenance = run_of(given.run, given.moved)
+    check_file(given.output, "labeller.pt2", provenance.source)
+    images = open_again(provenance, config).images.images
     log.info("writing the model, and trying it on some of the images: this takes some seconds")
     checked = export_program(model_of(given.run, "cpu"), images, given.output)
     print(f"{given.output}: gives the same labels as the model on {counted(checked, 'image')}")

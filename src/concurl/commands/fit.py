@@ -7,18 +7,20 @@ import logging
 import os
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from concurl import __version__
-from concurl.aside import EX_IOERR
-from concurl.commands.checks import check_folder, check_least, check_meaning, check_workers
-from concurl.commands.images import absolute, open_again, run_of, trained_hash
+from concurl.atomic import EX_IOERR
+from concurl.commands.images import absolute, open_again, run_of, same_images, trained_hash
 from concurl.commands.options import Parser, add_config_options, given_config
+from concurl.commands.refusals import check_folder, check_least, check_meaning
 from concurl.config import FEW, LATE
 from concurl.errors import RunError, UserError, call, no_such
 from concurl.recipes import RECIPES, recipe
 from concurl.runs.clusternames import names_of
+from concurl.runs.provenance import Provenance
 
 log = logging.getLogger("concurl")
 
@@ -43,7 +45,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"which run? Name its folder with -o, as in: {call('fit', '--resume', '-o', 'runs/photos')}")
     if given.output is None:
         raise parser.missing("no output folder; add -o DIR")
-    check_workers(given.workers)
+    check_least("--workers", given.workers, 0)
     if given.resume:
         _check_resumed(given)
         return _resume(given)
@@ -107,17 +109,10 @@ def _parser(named: str) -> Parser:
 
 
 def _recipe_named(argv: list[str]) -> str:
-    """--recipe is read before the rest, as it decides the defaults that --help shows. The last one counts, as elsewhere.
-
-    One without a value is passed over: the parser refuses it.
-    """
-    named = "modern"
-    for word, after in zip(argv, [*argv[1:], ""], strict=False):
-        if word == "--recipe" and after and not after.startswith("-"):
-            named = after
-        elif word.startswith("--recipe=") and word != "--recipe=":
-            named = word.partition("=")[2]
-    return named
+    """--recipe is read before the rest, as it decides the defaults that --help shows. Without a value it is refused later."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--recipe", nargs="?")
+    return early.parse_known_args(argv)[0].recipe or "modern"
 
 
 def _check_resumed(given: argparse.Namespace) -> None:
@@ -147,16 +142,16 @@ def _begin(given: argparse.Namespace, named: str) -> int:
     check_least("--train-images", given.train_images, 2)
     check_meaning(given.source, given.data_dir)
     check_folder(given.output, given.source)
-    about = {
-        "source": absolute(given.source),
-        "called_in": os.getcwd(),
-        "data_dir": str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
-        "limit": given.limit,
-        "train_images": given.train_images,
-        "recipe": named,
-        "version": __version__,
-    }
-    return _run(given, recipe(named).replace(**given_config(given)), about)
+    provenance = Provenance(
+        absolute(given.source),
+        called_in=os.getcwd(),
+        data_dir=str(data_folder(given.data_dir).resolve()) if given.source in BENCHMARKS else None,
+        limit=given.limit,
+        train_images=given.train_images,
+        recipe=named,
+        version=__version__,
+    )
+    return _run(given, recipe(named).replace(**given_config(given)), provenance)
 
 
 def _branch(given: argparse.Namespace) -> int:
@@ -171,7 +166,7 @@ def _branch(given: argparse.Namespace) -> int:
     origin: Path = given.origin
     if not origin.exists():
         raise no_such(origin)
-    before, about = run_of(origin, given.moved)
+    before, provenance = run_of(origin, given.moved)
     config = before.replace(**given_config(given))
     if not config.clusters:
         raise UserError("beta and gamma are both 0: nothing would be clustered")
@@ -181,15 +176,13 @@ def _branch(given: argparse.Namespace) -> int:
     _, kept = features(origin, before)
     if given.output.resolve() == origin.resolve():
         raise UserError(f"{given.output} is the run to go on from; name another folder with -o")
-    check_folder(given.output, about["source"])
-    about |= {"from": str(origin.resolve()), "version": __version__}
-    return _run(given, config, about, origin, kept["images"])
+    check_folder(given.output, provenance.source)
+    provenance = replace(provenance, origin=str(origin.resolve()), version=__version__)
+    return _run(given, config, provenance, kept["images"])
 
 
-def _run(
-    given: argparse.Namespace, config: Config, about: dict[str, Any], origin: Path | None = None, hashed: str = ""
-) -> int:
-    """A new run; with an `origin`, one that goes on from where clustering began there, with images of that hash."""
+def _run(given: argparse.Namespace, config: Config, provenance: Provenance, hashed: str = "") -> int:
+    """A new run; one with an origin goes on from where clustering began there, with images of that hash."""
     from concurl.runs import run, runfolder
     from concurl.training.distributed import World
 
@@ -200,20 +193,26 @@ def _run(
         return _resume(given)
     if world.leads:
         runfolder.check_place(folder, resume=False, overwrite=given.overwrite)
-    opened = open_again(about, config, given.workers, run.largest_size(config))
-    config, chosen = run.settled(config, opened.images, about.get("train_images"))
-    about.setdefault("chosen", chosen)
-    about |= {"root": opened.images.root, "images": trained_hash(opened.images, config, about)}
+    opened = open_again(provenance, config, given.workers, run.largest_size(config))
+    config, chosen = run.settled(config, opened.images, provenance.train_images)
+    branches = provenance.origin is not None
+    provenance = replace(
+        provenance,
+        chosen=provenance.chosen if branches else chosen,
+        root=opened.images.root,
+        images=trained_hash(opened.images, config, provenance),
+    )
     # Now, and not when it resumes: --overwrite would have removed another run for nothing.
-    if origin is not None and about["images"] != hashed:
+    if branches and provenance.images != hashed:
         raise UserError(
-            f"{about['source']}: not the images whose features {origin} has; bring those back, or train anew without --from"
+            f"{provenance.source}: not the images whose features {given.origin} has; bring those back, or train anew "
+            "without --from"
         )
     with runfolder.run_folder(folder, resume=False, overwrite=given.overwrite) if world.leads else nullcontext():
         if world.leads:
-            runfolder.write_start(folder, config, about, opened.images.skipped, command=given.command, origin=origin)
+            runfolder.write_start(folder, config, provenance, opened.images.skipped, command=given.command)
             # Only now, as now there is a train.log. K is said apart: `chosen` is what the images decided.
-            if origin is None and "n_clusters" not in given_config(given):
+            if not branches and "n_clusters" not in given_config(given):
                 k = f"n_clusters = {config.n_clusters}: the recipe's, whatever the images hold; give yours with -k"
                 run.tell([k])
             _tell_files(opened, folder)
@@ -221,7 +220,7 @@ def _run(
             if (n := len(opened.images)) < FEW * config.n_clusters:
                 few = "%d images for %d clusters are few: below some dozens for each, expect little"
                 log.warning(few, n, config.n_clusters)
-        _train(world, given, opened, config, about, resume=origin is not None)
+        _train(world, given, opened, config, provenance, resume=branches)
     return 0
 
 
@@ -232,19 +231,19 @@ def _resume(given: argparse.Namespace) -> int:
     world = World.join()
     folder: Path = given.output
     with runfolder.run_folder(folder, resume=True, overwrite=False) if world.leads else nullcontext():
-        config, about = run_of(folder, given.moved)
-        opened = open_again(about, config, given.workers)
+        config, provenance = run_of(folder, given.moved)
+        opened = open_again(provenance, config, given.workers)
         # A checkpoint knows its images. A run that was killed before its first one has no other memory of them.
-        if about.get("images") not in (None, trained_hash(opened.images, config, about)):
+        if not same_images(opened.images, config, provenance):
             raise UserError(
                 f"{folder}: the images have changed since the run began; make them as they were, or start anew (--overwrite)"
             )
-        _train(world, given, opened, config, about, resume=True)
+        _train(world, given, opened, config, provenance, resume=True)
     return 0
 
 
 def _train(
-    world: World, given: argparse.Namespace, opened: Opened, config: Config, about: dict[str, Any], *, resume: bool
+    world: World, given: argparse.Namespace, opened: Opened, config: Config, provenance: Provenance, *, resume: bool
 ) -> None:
     """Train with all processes; the first one labels and writes, the others are done then."""
     from concurl.runs import run
@@ -258,7 +257,7 @@ def _train(
             config,
             folder=given.output,
             labels=opened.labels,
-            train_images=about.get("train_images"),
+            train_images=provenance.train_images,
             resume=resume,
             strict=given.strict,
         )
@@ -314,7 +313,7 @@ def _finish(folder: Path, opened: Opened, result: Result, report: bool) -> None:
 
     if report:
         try:
-            write_report(folder, result.trained.config, opened)
+            write_report(folder, opened)
         except KeyboardInterrupt:
             log.warning("the run is finished but for its page; for that: %s", call("report", folder))
             raise

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from concurl.data.files.lists import LIST_SUFFIXES
 from concurl.errors import UserError
 from concurl.progress import stages
+from concurl.runs.provenance import Provenance
 
 if TYPE_CHECKING:
     from concurl.config import Config
@@ -23,18 +24,18 @@ log = logging.getLogger("concurl")
 REORDERED, REPLACED = "another order", "other content under the same names"
 
 
-def run_of(folder: Path, moved: str | None) -> tuple[Config, dict[str, Any]]:
+def run_of(folder: Path, moved: str | None) -> tuple[Config, Provenance]:
     """Its config.json and run.json, with another place for the images if one was given; the files stay as they are."""
-    from concurl.runs import runfolder
+    from concurl.runs.runfolder import config_of
 
-    config, about = runfolder.config_of(folder), runfolder.run_facts(folder)
-    if about["data_dir"] is not None and not os.path.isdir(about["data_dir"]):
-        about["data_dir"] = None  # then the usual places are looked through
+    config, provenance = config_of(folder), Provenance.read(folder)
+    if provenance.data_dir is not None and not os.path.isdir(provenance.data_dir):
+        provenance = replace(provenance, data_dir=None)  # then the usual places are looked through
     if moved is not None:
-        about |= {"source": absolute(moved), "called_in": os.getcwd()}
-    elif os.path.isabs(about["source"]) and not _there(about["source"]):
-        raise UserError(f"{about['source']}: the run's images are not there any more; give their place with --source")
-    return config, about
+        return config, replace(provenance, source=absolute(moved), called_in=os.getcwd())
+    if os.path.isabs(provenance.source) and not _there(provenance.source):
+        raise UserError(f"{provenance.source}: the run's images are not there any more; give their place with --source")
+    return config, provenance
 
 
 def _there(source: str) -> bool:
@@ -55,46 +56,50 @@ def absolute(source: str) -> str:
     return os.path.abspath(path) if os.path.lexists(path) or is_pattern(path) else source
 
 
-def open_again(about: dict[str, Any], config: Config, workers: int | None = None, largest: int | None = None) -> Opened:
+def open_again(
+    provenance: Provenance, config: Config, workers: int | None = None, largest: int | None = None
+) -> Opened:
     """The images that run.json names."""
-    from concurl.data.opened import open_source
     from concurl.data.pictures.reading import Reading
+    from concurl.data.sources import open_source
 
-    data_dir = None if about["data_dir"] is None else Path(about["data_dir"])
-    with chdir(_paths_start(about)):
+    with chdir(_paths_start(provenance)):
         return open_source(
-            about["source"],
-            data_dir=data_dir,
+            provenance.source,
+            data_dir=None if provenance.data_dir is None else Path(provenance.data_dir),
             image_size=config.image_size,
             reading=Reading.of(config),
-            limit=about["limit"],
+            limit=provenance.limit,
             workers=workers,
             largest=largest,
             progress=stages(),
         )
 
 
-def _paths_start(about: dict[str, Any]) -> str:
+def _paths_start(provenance: Provenance) -> str:
     """The folder to read the images from. A list's paths may start from where fit was called, so that is its folder."""
-    folder = str(about.get("called_in", "")) if about["source"].lower().endswith(LIST_SUFFIXES) else ""
-    return folder if os.path.isdir(folder) else os.curdir
+    folder = provenance.called_in if provenance.source.lower().endswith(LIST_SUFFIXES) else None
+    return folder if folder and os.path.isdir(folder) else os.curdir
 
 
-def trained_hash(images: ImageSet, config: Config, about: dict[str, Any]) -> str:
+def trained_hash(images: ImageSet, config: Config, provenance: Provenance) -> str:
     """Of those that are trained on: run.json has it under "images"."""
     from concurl.data.storage.fingerprint import fingerprint
     from concurl.runs.run import training_part
 
-    seen, _ = training_part(images, config, about.get("train_images"))
+    seen, _ = training_part(images, config, provenance.train_images)
     return fingerprint(seen)
 
 
-def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
-    """How these images differ from those that the run has trained on and labelled; empty if they do not."""
-    from concurl.report.facts import labelled_paths, shown
-    from concurl.runs.runfolder import run_facts
+def same_images(images: ImageSet, config: Config, provenance: Provenance) -> bool:
+    """Are they those that the run is trained on? Where that is not known, they are taken to be."""
+    return provenance.images in (None, trained_hash(images, config, provenance))
 
-    labelled = labelled_paths(folder)
+
+def change_of_images(labelled: Sequence[str], images: ImageSet, config: Config, provenance: Provenance) -> str:
+    """How these images differ from those that the run has trained on and labelled; empty if they do not."""
+    from concurl.report.facts import shown
+
     rows = _rows_of(labelled, images)
     known = set(rows)
     gone = [path for path, row in zip(labelled, rows, strict=True) if row < 0]
@@ -104,8 +109,7 @@ def change_of_images(folder: Path, config: Config, images: ImageSet) -> str:
         return " and ".join(told)
     if rows != list(range(len(images))):
         return REORDERED
-    about = run_facts(folder)
-    return "" if about.get("images") in (None, trained_hash(images, config, about)) else REPLACED
+    return "" if same_images(images, config, provenance) else REPLACED
 
 
 def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
@@ -116,23 +120,23 @@ def _rows_of(paths: Sequence[str], images: ImageSet) -> list[int]:
     return [place.get(path, -1) for path in paths]
 
 
-def in_order_of(folder: Path, config: Config, about: dict[str, Any], opened: Opened) -> Opened:
+def in_order_of(folder: Path, config: Config, provenance: Provenance, opened: Opened) -> Opened:
     """The images that the run has labelled, in its order, so that none is shown under another's label.
 
     Folders live on: a picture that is gone is grey on the page, one that is new is not on it, and both are told.
     """
     import numpy as np
 
-    from concurl.data.storage.picked import pick_known
-    from concurl.report.facts import labelled_paths
+    from concurl.data.storage.subset import pick_known
+    from concurl.runs.spreadsheet import labelled_paths
 
-    change = change_of_images(folder, config, opened.images)
-    if about["limit"] is not None and change not in ("", REPLACED):
+    labelled = labelled_paths(folder)
+    change = change_of_images(labelled, opened.images, config, provenance)
+    if provenance.limit is not None and change not in ("", REPLACED):
         raise UserError(
-            f"{folder} is of a sample (--limit {about['limit']}) of {about['source']}: files came or went there since, so "
+            f"{folder} is of a sample (--limit {provenance.limit}) of {provenance.source}: files came or went there since, so "
             "that the same sample cannot be drawn; bring those back, or give their place with --source"
         )
-    labelled = labelled_paths(folder)
     rows = np.array(_rows_of(labelled, opened.images))
     if 2 * int((rows < 0).sum()) > len(rows):
         raise UserError(f"not the images of {folder}: {change}; bring those back, or give their place with --source")

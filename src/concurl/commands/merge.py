@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from concurl.commands.checks import check_file
+from concurl.amounts import counted
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file
 from concurl.errors import UserError
 
 

@@ -127,8 +127,7 @@ def add_config_options(parser: argparse.ArgumentParser, defaults: Config, *only:
             if kind is bool:
                 group.add_argument(*flags, action=argparse.BooleanOptionalAction, **settings)
             else:
-                settings["metavar"] = _metavar(kind)
-                group.add_argument(*flags, type=_reader(kind), **settings)
+                group.add_argument(*flags, **settings, **_value(kind))
 
 
 def given_config(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -163,29 +162,16 @@ def _with_default(text: str, default: Any) -> str:
     return f"{text} (default: {default})"
 
 
-def _without_none(kind: Any) -> Any:
-    """X of `X | None`; any other type as it is."""
-    if NoneType not in get_args(kind):
-        return kind
-    (part,) = (part for part in get_args(kind) if part is not NoneType)
-    return part
-
-
-def _metavar(kind: Any) -> str:
-    part = _without_none(kind)
-    choices = get_args(part)  # of a Literal
-    return "{" + ",".join(choices) + "}" if choices else {int: "N", float: "X", str: "TEXT"}[part]
-
-
-def _reader(kind: Any) -> Any:
-    """Text -> value; "none" is None where that is allowed. Ranges and choices are Config's own business."""
-    part = _without_none(kind)
+def _value(kind: Any) -> dict[str, Any]:
+    """How argparse shows and reads it; "none" is None where that is allowed. Ranges and choices are Config's own business."""
+    optional = NoneType in get_args(kind)
+    (part,) = (part for part in get_args(kind) if part is not NoneType) if optional else (kind,)
     choices = get_args(part)  # of a Literal; one of them may be "none" itself, as in --preset none
     convert = str if choices else part
-    optional = part is not kind and "none" not in choices
+    metavar, name = {int: ("N", "whole number"), float: ("X", "number"), str: ("TEXT", "text")}[convert]
 
     def read(text: str) -> Any:
-        return None if optional and text.lower() == "none" else convert(text)
+        return None if optional and "none" not in choices and text.lower() == "none" else convert(text)
 
-    read.__name__ = {int: "whole number", float: "number", str: "text"}[convert]  # argparse says it in its messages
-    return read
+    read.__name__ = name  # argparse says it in its messages
+    return {"type": read, "metavar": "{" + ",".join(choices) + "}" if choices else metavar}

@@ -10,9 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from concurl.commands.checks import check_file, check_folder, check_least, check_meaning, check_run
+from concurl.amounts import counted
 from concurl.commands.options import Parser
-from concurl.counted import counted
+from concurl.commands.refusals import check_file, check_folder, check_least, check_meaning, check_run
 from concurl.errors import UserError, call
 from concurl.progress import stages
 from concurl.runs.clusternames import as_json, names_of
@@ -86,8 +86,8 @@ def _given(argv: list[str]) -> tuple[argparse.Namespace, Part | None]:
 
 def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
     """The images, each file as it was given, read as those that the model was trained on."""
-    from concurl.data.opened import open_source
     from concurl.data.pictures.reading import Reading
+    from concurl.data.sources import open_source
 
     images = open_source(
         given.source,
@@ -95,9 +95,8 @@ def _open(given: argparse.Namespace, trained: TrainedModel) -> ImageSet:
         image_size=trained.image_size,
         reading=Reading.of(trained.config),
         limit=given.limit,
-        each_given=True,
         progress=stages(),
-    ).images
+    ).images.each_given()
     for line in images.summary.unusual():  # new pictures need not be like those of the run
         log.info("%s", line)
     return images

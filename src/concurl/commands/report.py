@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from concurl.commands.checks import check_file, check_labels, check_run
 from concurl.commands.images import in_order_of, open_again, run_of
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_file, check_labels, check_run
 from concurl.errors import UserError, call
 
 
@@ -26,8 +26,8 @@ def main(argv: list[str]) -> int:
     from concurl.runs.assignments import FILE, take_names
     from concurl.runs.spreadsheet import Table
 
-    config, about = run_of(given.run, given.moved)
-    check_labels(given.labels, about["source"])
+    config, provenance = run_of(given.run, given.moved)
+    check_labels(given.labels, provenance.source)
     if given.output is None:
         if not os.access(given.run, os.W_OK):
             elsewhere = call("report", given.run, "-o", f"{given.run.resolve().name}.html")
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         check_file(given.run / "report.html", "report.html")
         take_names(given.run, config.n_clusters)
     else:
-        check_file(given.output, "report.html", about["source"])
+        check_file(given.output, "report.html", provenance.source)
         if given.output.suffix.lower() not in (".html", ".htm"):
             raise UserError(
                 f"-o {given.output} is to be a page; name a file such as {given.output.with_suffix('.html')}"
@@ -44,11 +44,11 @@ def main(argv: list[str]) -> int:
             raise UserError(
                 f"{given.run / FILE} was sorted; {call('report', given.run)} puts its rows back into their order"
             )
-    opened = in_order_of(given.run, config, about, open_again(about, config))
+    opened = in_order_of(given.run, config, provenance, open_again(provenance, config))
     if given.labels is not None:
         from concurl.clustering.evaluate import read_labels
 
         labels, classes = read_labels(given.labels, opened.images.names, opened.images.root)
         opened = replace(opened, labels=labels, classes=classes)
-    print(write_report(given.run, config, opened, output=given.output, other_labels=given.labels is not None))
+    print(write_report(given.run, opened, output=given.output, other_labels=given.labels is not None))
     return 0

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from concurl.commands.checks import check_least, check_run
+from concurl.amounts import counted
 from concurl.commands.images import open_again, run_of
 from concurl.commands.options import Parser
+from concurl.commands.refusals import check_least, check_run
 from concurl.config import Config, filled
-from concurl.counted import counted
 from concurl.errors import UserError, call
 from concurl.progress import stages
+from concurl.runs.provenance import Provenance
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +30,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", type=Path, help="folder of a run; its own K does not matter")
     parser.add_argument("--up-to", type=int, default=30, metavar="K", help="the largest K to try (default: 30)")
     parser.add_argument("--images", type=int, default=4096, metavar="N", help="images to look at (default: 4096)")
-    parser.add_shared("--source", "--device")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_shared("--source", "--device", "--quiet")
     given = parser.parse(argv)
     check_run(given.run)
     check_least("--images", given.images, 8)
@@ -38,9 +38,9 @@ def main(argv: list[str]) -> int:
     from concurl.clustering.stability import stabilities
     from concurl.report.verdict import trouble_of
 
-    config, about = run_of(given.run, given.moved)
+    config, provenance = run_of(given.run, given.moved)
     config = config.replace(device=given.device)
-    v = _embeddings(given, config, about)
+    v = _embeddings(given, config, provenance)
     most = min(given.up_to, len(v) // 4)  # a half then has two images for a cluster
     progress, found = stages(), {}
     for k, stability in stabilities(v, range(2, most + 1), seed=config.seed):
@@ -56,19 +56,19 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _embeddings(given: argparse.Namespace, config: Config, about: dict[str, Any]) -> Tensor:
+def _embeddings(given: argparse.Namespace, config: Config, provenance: Provenance) -> Tensor:
     """The target network's embeddings of a fixed sample of the run's images, from before clustering began."""
     import torch
 
     from concurl.data.batches import sample
-    from concurl.data.storage.picked import pick
+    from concurl.data.storage.subset import pick
     from concurl.network.embed import embed
     from concurl.runs.features import feature_model
     from concurl.training.device import Arithmetic
 
     arithmetic = Arithmetic.of(config)
     model = feature_model(given.run, config).to(arithmetic.device)
-    images = open_again(about, config).images.images
+    images = open_again(provenance, config).images.images
     some = pick(images, sample(config.seed, len(images), given.images).numpy())
     if len(some) < 8:
         raise UserError(f"{given.run} has {counted(len(some), 'image')}: at least 8 are needed")

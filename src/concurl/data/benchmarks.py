@@ -23,9 +23,9 @@ from concurl.data.imageset import ImageSet, Opened
 from concurl.data.publishers import digits, imagenet, stl
 from concurl.data.publishers.archives import Archive, open_files, places, unreadable
 from concurl.data.publishers.cifar import CIFARS, read_cifar
-from concurl.data.storage.packed import read_files
+from concurl.data.storage.reader import read_files
 from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def load_benchmark(
     *,
     image_size: int | None = None,
     limit: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
 ) -> Opened:
     """The benchmark `name`, read from its publisher's files in `data_dir` (else $CONCURL_DATA, else ./data).
 
@@ -99,7 +99,7 @@ def load_benchmark(
     return _from_folder(name, directory, size, limit, progress)
 
 
-def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progress: Stages | None) -> Opened:
+def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progress: Stages) -> Opened:
     if name == "digits":
         classes: Sequence[str] = digits.CLASSES
         images, labels, names = digits.read_digits()
@@ -125,7 +125,7 @@ def _from_arrays(name: str, directory: Path, size: int, limit: int | None, progr
     return Opened(ImageSet(images, names), labels, classes)
 
 
-def _from_folder(name: str, directory: Path, size: int, limit: int | None, progress: Stages | None) -> Opened:
+def _from_folder(name: str, directory: Path, size: int, limit: int | None, progress: Stages) -> Opened:
     if name == "tiny-imagenet":
         root = _find_folder(name, directory, imagenet.TINY_FOLDERS, imagenet.holds_tiny, "wnids.txt")
         files, classes = imagenet.list_tiny(root)
@@ -169,11 +169,10 @@ def _draw(total: int, limit: int) -> NDArray[np.int64]:
     return order[:limit].astype(np.int64)
 
 
-def _resized(images: NDArray[np.uint8], size: int, progress: Stages | None) -> NDArray[np.uint8]:
+def _resized(images: NDArray[np.uint8], size: int, progress: Stages) -> NDArray[np.uint8]:
     resized = np.empty((len(images), 3, size, size), np.uint8)
     for i, (target, image) in enumerate(zip(resized, images, strict=True)):
         picture = Image.fromarray(image.transpose(1, 2, 0))
         target[:] = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-        if progress is not None:
-            progress("resize", i + 1, len(images))
+        progress("resize", i + 1, len(images))
     return resized

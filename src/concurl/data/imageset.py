@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.data.checking.audit import Summary
-from concurl.data.storage.picked import pick
+from concurl.data.storage.subset import pick
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,62 @@
-"""What the user hands over -> an ImageSet: a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
+"""What the user hands over -> images: a benchmark, a folder, glob, list, csv, tar shards, paths, pictures, or an array."""
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from concurl.data.arrays import as_numpy, is_array, read_array, read_pictures
-from concurl.data.files.entry import PathLike
+from concurl.data.benchmarks import BENCHMARKS, load_benchmark
 from concurl.data.files.listing import Listing, list_source
-from concurl.data.imageset import ImageSet
+from concurl.data.imageset import ImageSet, Opened
 from concurl.data.pictures.reading import OWN, Reading
-from concurl.data.storage.packed import read_listing
-from concurl.data.storage.sizes import likely_images
+from concurl.data.storage.reader import read_listing
+from concurl.data.storage.sizes import likely_images, stored_size
 from concurl.data.storage.store import default_folder
 from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
-if TYPE_CHECKING:
-    import torch
 
-    Source = PathLike | Sequence[PathLike] | Sequence[NDArray[Any]] | NDArray[Any] | torch.Tensor
+def open_source(
+    source: Any,
+    *,
+    data_dir: Path | None = None,
+    image_size: int | None = None,
+    reading: Reading = OWN,
+    limit: int | None = None,
+    cache: Path | None = None,
+    workers: int | None = None,
+    largest: int | None = None,
+    progress: Stages = silent,
+) -> Opened:
+    """A benchmark by its name (write ./digits for a folder of that name), else a path, list or array: see `read_source`."""
+    size = None if image_size is None else stored_size(image_size)
+    if isinstance(source, str) and source in BENCHMARKS:
+        return load_benchmark(source, data_dir, image_size=size, limit=limit, progress=progress)
+    if isinstance(source, str) and not os.path.lexists(source):
+        near = difflib.get_close_matches(source.lower(), BENCHMARKS, n=1)
+        if near:
+            raise UserError(f"{source}: neither a path nor a benchmark; did you mean {near[0]}?")
+    images = read_source(
+        source, size, cache=cache, workers=workers, progress=progress, reading=reading, largest=largest, limit=limit
+    )
+    return Opened(images)
 
 
 def read_source(
-    source: Source,
+    source: Any,
     size: int | None = None,
     *,
     cache: Path | None = None,
     workers: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
     reading: Reading = OWN,
     largest: int | None = None,
     limit: int | None = None,
@@ -47,7 +69,7 @@ def read_source(
     cache: the folder for the packed copy (see store.py); None for $XDG_CACHE_HOME/concurl.
     workers: processes that decode; None for one per core, 0 to decode in this one, without their protection.
     largest: the largest working size that may be chosen where `size` is None.
-    limit: read only so many of the files, a fixed sample. An array is taken whole.
+    limit: read only so many of the files, a fixed sample, each once. An array is taken whole.
     """
     if is_array(source):
         return read_array(source, size)
@@ -62,7 +84,7 @@ def read_source(
     folder = default_folder() if cache is None else Path(cache)
     listing = list_source(source, exclude=[folder], cache=folder)
     more: dict[str, Any] = {}
-    if limit is not None and limit < len(listing):
+    if limit is not None and limit < len(listing if listing.listed is None else listing.listed):
         listing, more = _sample(listing, limit), {"limit": limit}
     return read_listing(
         listing, size, folder, reading=reading, workers=workers, progress=progress, largest=largest, **more

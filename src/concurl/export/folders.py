@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
 import shutil
@@ -11,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
-from concurl.aside import FULL, disk_full
+from concurl.atomic import FULL, disk_full
 from concurl.data.files.lists import LIST_SUFFIXES
-from concurl.errors import UserError, call
+from concurl.errors import UserError
 from concurl.runs.clusternames import names_of, read_names
-from concurl.runs.runfolder import run_facts
-from concurl.runs.spreadsheet import read_table
+from concurl.runs.provenance import Provenance
+from concurl.runs.spreadsheet import read_assignments
 
 log = logging.getLogger("concurl")
 
@@ -35,13 +33,16 @@ def export_folders(
     """
     if how not in WAYS:
         raise UserError(f"--folders {how}: choose symlink, hardlink or copy")
-    facts = run_facts(run)
-    root = root or _root(run, facts)
+    provenance = Provenance.read(run)
+    if root is None:
+        if provenance.root is None:
+            raise _nothing_to_link(run)
+        root = Path(provenance.root)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} is not an empty folder; choose another one with -o")
     named = read_names(names) if names else names_of(run)
     found = _found(run, root)
-    listed = facts["source"].lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
+    listed = provenance.source.lower().endswith(LIST_SUFFIXES)  # its folder is not the images' own
     if not listed and output.resolve().is_relative_to(root.resolve()):
         raise UserError(
             f"-o {output}: nothing is written into {root}, the images' own folder; choose one outside of it"
@@ -80,7 +81,7 @@ def _put(file: Path, target: Path, how: str) -> None:
 
 def _found(run: Path, root: Path) -> list[tuple[dict[str, str], Path]]:
     """The rows of assignments.csv whose images are still there, with their files."""
-    rows = [(row, root / row["path"]) for row in _rows(run)]
+    rows = [(row, root / row["path"]) for row in read_assignments(run)]
     there = [file.is_file() for _, file in rows]
     found = list(compress(rows, there))
     if not all(there):
@@ -122,31 +123,5 @@ def _top(root: Path, files: list[Path]) -> Path:
     return root if shared.is_relative_to(root) else shared
 
 
-def _root(run: Path, facts: dict[str, Any]) -> Path:
-    if facts.get("root") is None:
-        raise _nothing_to_link(run)
-    return Path(facts["root"])
-
-
 def _nothing_to_link(run: Path) -> UserError:
     return UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
-
-
-def _rows(run: Path) -> list[dict[str, str]]:
-    path = run / "assignments.csv"
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: the run is not finished; wait for it, or go on with {call('fit', '--resume', '-o', run)}"
-        )
-    try:
-        columns, lines = read_table(path)
-        rows = [dict(zip(columns, line, strict=False)) for line in lines]
-        for row in rows:
-            if not row["path"] or not row["status"] or int(row["cluster"]) < 0:
-                raise ValueError(f"path {row['path']!r}")
-        if not rows:
-            raise ValueError("no rows")
-    except (csv.Error, KeyError, TypeError, ValueError) as error:
-        anew = call("fit", "--resume", "-o", run)
-        raise UserError(f"{path}: no valid assignments ({error}); make them anew with {anew}") from None
-    return rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from concurl.aside import write_whole
+from concurl.atomic import write_whole
 from concurl.clustering.assign import assign, scores_and_codes
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from concurl.aside import cannot_write, sync_folder, write_synced
+from concurl.atomic import cannot_write, sync_folder, write_synced
 from concurl.config import Config, filled
 from concurl.errors import UserError, said_by
 from concurl.network.encoder import check_encoder

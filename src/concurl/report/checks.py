@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from concurl.amounts import counted, duration
 from concurl.config import FEW, FEWEST
-from concurl.counted import counted, duration
 from concurl.report.facts import RunFacts, mean_known
 from concurl.training.health import LOOSE, cramped
 
@@ -87,7 +87,7 @@ def clusters_learned(facts: RunFacts) -> Check | None:
         return diverged
     level = math.log(facts.n_clusters)
     ends = [end for end in (_last(facts.series("l2")), _last(facts.series("l3"))) if not math.isnan(end)]
-    if not ends and any(facts.config.get(weight) for weight in ("beta", "gamma")):
+    if not ends and facts.config.clusters:
         return Check(
             "bad",
             "Clustering never began",
@@ -168,7 +168,7 @@ def _balance(facts: RunFacts) -> Check:
     sizes, n, k = facts.sizes, len(facts.paths), facts.n_clusters
     share = f"\u2068{facts.names[int(sizes.argmax())]}\u2069 has {percent(sizes.max() / n)} of all images"
     if k > 1 and sizes.max() / n > max(HEAVY, min(ALMOST_ALL, 2 / k)):
-        if facts.config.get("balance", 1) < 1:  # one kind may well be most of the images
+        if facts.config.balance < 1:  # one kind may well be most of the images
             return Check(
                 "watch", "One cluster holds most images", f"{share}. If they are not of one kind, raise --balance."
             )
@@ -187,7 +187,7 @@ def _balance(facts: RunFacts) -> Check:
             f"{' and '.join(parts)}: perhaps fewer than {k} groups. Try {'a smaller -k' if k > FEWEST else 'more --epochs'}.",
         )
     ratio = f"The largest cluster is {sizes.max() / sizes.min():.1f} times the smallest."
-    if facts.config.get("balance", 0) == 1 and _clustered(facts).any():  # or one might take it for a finding
+    if facts.config.balance == 1 and _clustered(facts).any():  # or one might take it for a finding
         ratio += " The run asks for equal sizes: if some kinds are much more common than others, try --balance 0.7."
     return Check("good", "No empty or dominant cluster", ratio)
 

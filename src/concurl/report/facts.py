@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.clustering.assign import UNSURE
+from concurl.config import Config
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError, call
 from concurl.runs.clusternames import names_of
+from concurl.runs.provenance import Provenance
 from concurl.runs.run import Result
-from concurl.runs.spreadsheet import read_table
-from concurl.runs.summary import sound
+from concurl.runs.runfolder import config_of
+from concurl.runs.spreadsheet import read_assignments, read_table
+from concurl.runs.summary import read_object, read_summary
 from concurl.training.runlog import read_metrics
 
 # Control characters would vanish or break the line: they are shown by Unicode's pictures of them.
@@ -53,9 +55,9 @@ class RunFacts:
     epochs: tuple[dict[str, Any], ...]
     summary: dict[str, Any]
     skipped: tuple[tuple[str, str, str], ...]  # path, status, reason
-    config: dict[str, Any]
+    config: Config
     environment: dict[str, Any]
-    origin: dict[str, Any]  # run.json: the recipe, and what was chosen from the images
+    provenance: Provenance
 
     @property
     def n_clusters(self) -> int:
@@ -82,40 +84,35 @@ class RunFacts:
 
     @classmethod
     def read(cls, folder: Path) -> RunFacts:
-        """The facts in a run's folder. Only assignments.csv must be there."""
-        rows = _assignments(folder)
-        summary = sound(_object(folder / "summary.json"))
-        known = _number(summary.get("n_clusters"))
+        """The facts in a run's folder. config.json, run.json and assignments.csv must be there."""
+        rows, config = read_assignments(folder), config_of(folder)
         # As fit refuses more clusters than images, a larger number is damage; pages and tables grow with it.
-        most = int(min(known, len(rows))) if known >= 1 else len(rows)
-        cluster = _clusters(rows, folder / "assignments.csv", most)
-        k = most if known >= 1 else int(cluster.max()) + 1
-        skipped = _table(folder / "skipped.csv") or []
+        k = min(config.n_clusters, len(rows))
         given = {c: name for c, name in names_of(folder).items() if 0 <= c < k}
         return cls(
             title=shown(folder.resolve().name),
-            paths=tuple(_cell(row, "path") for row in rows),
-            cluster=cluster,
+            paths=tuple(shown(row["path"]) for row in rows),
+            cluster=_clusters(rows, folder / "assignments.csv", k),
             confidence=_column(rows, "confidence"),
             margin=_column(rows, "margin"),
             agreement=_column(rows, "agreement"),
             outlier=_column(rows, "outlier"),
-            unsure=np.array([row.get("status") == "unsure" for row in rows]),
+            unsure=np.array([row["status"] == "unsure" for row in rows]),
             names=_names(k, given),
             given=given,
             embeddings=_embeddings(folder / "embeddings.npy", len(rows)),
             epochs=tuple(read_metrics(folder / "metrics.jsonl")),
-            summary=summary,
-            skipped=tuple((_cell(row, "path"), _cell(row, "status"), _cell(row, "reason")) for row in skipped),
-            config=_object(folder / "config.json"),
-            environment=_object(folder / "environment.json"),
-            origin=_object(folder / "run.json"),
+            summary=read_summary(folder),
+            skipped=tuple(_skipped(folder / "skipped.csv")),
+            config=config,
+            environment=read_object(folder / "environment.json"),
+            provenance=Provenance.read(folder),
         )
 
     @classmethod
     def of(cls, result: Result, images: ImageSet) -> RunFacts:
         """The facts of a run as it ends, before or without a folder: all that a verdict needs, and no copy of what is large."""
-        config, found = asdict(result.trained.config), result.assignment
+        config, found = result.trained.config, result.assignment
         return cls(
             title="",
             paths=images.names,
@@ -125,7 +122,7 @@ class RunFacts:
             agreement=found.agreement.astype(np.float64),
             outlier=found.outlier.astype(np.float64),
             unsure=found.agreement < UNSURE,
-            names=_names(config["n_clusters"], {}),
+            names=_names(config.n_clusters, {}),
             given={},
             embeddings=found.embeddings,
             epochs=tuple(result.metrics),
@@ -133,7 +130,7 @@ class RunFacts:
             skipped=tuple((skip.path, skip.status, skip.reason) for skip in images.skipped),
             config=config,
             environment={},
-            origin={},
+            provenance=Provenance(""),
         )
 
     def without_scores(self) -> RunFacts:
@@ -147,49 +144,14 @@ class RunFacts:
         return np.array([_number(epoch.get(key)) for epoch in self.epochs])
 
 
-def labelled_paths(folder: Path) -> tuple[str, ...]:
-    """The paths of assignments.csv, as they are on the disk."""
-    return tuple(row.get("path") or "" for row in _assignments(folder))
-
-
 def mean_known(values: NDArray[np.float64]) -> float:
     """The mean of those that are not NaN; NaN if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 
 
-def _assignments(folder: Path) -> list[dict[str, str]]:
-    rows = _table(folder / "assignments.csv")
-    if rows is None:
-        remedy = _anew(folder / "assignments.csv")
-        raise UserError(f"{folder}: no assignments.csv, so no finished run; finish it with {remedy}")
-    if not rows:
-        raise UserError(f"{folder}: assignments.csv has no rows; run concurl fit again, on images")
-    return rows
-
-
-def _table(path: Path) -> list[dict[str, str]] | None:
-    if not path.is_file():
-        return None
-    try:
-        columns, rows = read_table(path)
-    except csv.Error as error:
-        raise UserError(f"{path}: no valid csv ({error}); make it anew with {_anew(path)}") from None
-    return [dict(zip(columns, row, strict=False)) for row in rows]
-
-
 def _anew(path: Path) -> str:
     return call("fit", "--resume", "-o", path.parent)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
-    return value if isinstance(value, dict) else {}
 
 
 def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
@@ -207,13 +169,12 @@ def _embeddings(path: Path, n: int) -> NDArray[np.float32] | None:
 
 
 def _clusters(rows: list[dict[str, str]], path: Path, k: int) -> NDArray[np.int64]:
-    clusters = []
-    for line, row in enumerate(rows, start=1):
-        text = row.get("cluster") or ""
-        if not text.isdecimal() or len(text) > 18 or int(text) >= k:  # longer ones have no int64
-            raise UserError(f"{path}: row {line} has cluster {text[:20]!r}; a whole number from 0 to {k - 1} is needed")
-        clusters.append(int(text))
-    return np.array(clusters, dtype=np.int64)
+    clusters = np.array([int(row["cluster"]) for row in rows], dtype=np.int64)
+    if (largest := int(clusters.max())) >= k:
+        raise UserError(
+            f"{path}: cluster {largest} is none of the {k} that there can be; make it anew with {_anew(path)}"
+        )
+    return clusters
 
 
 def _names(k: int, given: dict[int, str]) -> tuple[str, ...]:
@@ -223,8 +184,14 @@ def _names(k: int, given: dict[int, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _cell(row: dict[str, str], key: str) -> str:
-    return shown(row.get(key) or "")
+def _skipped(path: Path) -> Iterator[tuple[str, str, str]]:
+    try:
+        rows = read_table(path)[1] if path.is_file() else []
+    except csv.Error as error:
+        raise UserError(f"{path}: no valid csv ({error}); delete it, the page can do without") from None
+    for row in rows:
+        name, status, reason, *_ = [*map(shown, row), "", ""]
+        yield name, status, reason
 
 
 def _column(rows: list[dict[str, str]], key: str) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from concurl.counted import counted
+from concurl.amounts import counted
 from concurl.report.element import element
 
 _BARS, _WIDTH, _HEIGHT = 20, 320, 96

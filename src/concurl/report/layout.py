@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concurl.cores import usable_cores
+from concurl.progress import Stages, silent
 from concurl.training.interrupt import SignalWatch
 
 MAX_POINTS = 10_000
@@ -28,12 +28,12 @@ class Layout:
     method: str
 
 
-def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda done, total: None) -> Layout:
+def lay_out(z: NDArray[np.float32], progress: Stages = silent) -> Layout:
     """Places by t-SNE of the embeddings z (N, d), or by their principal axes if openTSNE is not installed."""
     rows = np.random.default_rng(SEED).permutation(len(z))[:MAX_POINTS]
     points = np.nan_to_num(z[rows].astype(np.float64), posinf=0.0, neginf=0.0)
     points -= points.mean(axis=0)
-    xy, method = _tsne(points, report) if len(rows) >= _FEWEST_FOR_TSNE else (None, "")
+    xy, method = _tsne(points, progress) if len(rows) >= _FEWEST_FOR_TSNE else (None, "")
     if xy is None:
         xy = _principal(points, 2)
         method = method or "the two principal axes, since so few images leave nothing for t-SNE to do"
@@ -42,7 +42,7 @@ def lay_out(z: NDArray[np.float32], report: Callable[[int, int], None] = lambda 
     return Layout(rows, (xy + (span - xy.max(axis=0)) / 2) / span if span > 0 else np.full_like(xy, 0.5), method)
 
 
-def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tuple[NDArray[np.float64] | None, str]:
+def _tsne(points: NDArray[np.float64], progress: Stages) -> tuple[NDArray[np.float64] | None, str]:
     try:
         from openTSNE import TSNE
     except ImportError:
@@ -55,7 +55,7 @@ def _tsne(points: NDArray[np.float64], report: Callable[[int, int], None]) -> tu
     def tick(iteration: int, error: float, embedding: Any) -> bool:
         nonlocal done
         done += 25
-        report(min(done, _EARLY + _LATE), _EARLY + _LATE)
+        progress("map", min(done, _EARLY + _LATE), _EARLY + _LATE)
         signals.stop_if_asked()
         return False  # True would stop the optimisation
 

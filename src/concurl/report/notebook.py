@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from concurl.counted import counted
+from concurl.amounts import counted
 from concurl.report.palette import pairs
 from concurl.report.thumbnails import small
 

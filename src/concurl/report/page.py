@@ -18,11 +18,11 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from concurl import __version__
-from concurl.aside import write_whole
+from concurl.amounts import counted, duration
+from concurl.atomic import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.clustering.evaluate import TITLES
 from concurl.config import Config
-from concurl.counted import counted, duration
 from concurl.data.imageset import Opened
 from concurl.data.originals import read_originals
 from concurl.data.pictures.reading import Reading
@@ -52,9 +52,7 @@ _CITATION = """\
 }"""
 
 
-def write_report(
-    folder: Path, config: Config, opened: Opened, *, output: Path | None = None, other_labels: bool = False
-) -> Path:
+def write_report(folder: Path, opened: Opened, *, output: Path | None = None, other_labels: bool = False) -> Path:
     """Write the page about the run in `folder` to folder/report.html, or `output`, and return its path.
 
     `opened` has the images in the order of assignments.csv. Its labels, if any, add scores and a confusion matrix; -1 marks
@@ -64,7 +62,7 @@ def write_report(
     if other_labels:
         facts = facts.without_scores()
     judged = verdict.judge(facts)
-    html = _render(facts, judged, opened, Reading.of(config))
+    html = _render(facts, judged, opened, Reading.of(facts.config))
     target = output or folder / "report.html"
     write_whole(target, html.encode())
     if output is None and (folder / "summary.json").exists():
@@ -76,10 +74,8 @@ def write_report(
 
 
 def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: Reading) -> str:
-    images, tell = opened.images.images, stages()
-    layout = None
-    if facts.embeddings is not None:
-        layout = lay_out(facts.embeddings, lambda done, total: tell("map", done, total))
+    images, progress = opened.images.images, stages()
+    layout = None if facts.embeddings is None else lay_out(facts.embeddings, progress)
     cards = gallery.galleries(facts)
     pictured = sorted({row for card in cards for rows in card.rows.values() for row in rows})
     points = layout.rows.tolist() if layout is not None else []
@@ -87,9 +83,7 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         set(pictured) - set(points)
     )  # the images whose facts go into the page: the map's come first
     pictures = {row: images[row] for row in pictured} | read_originals(opened.images, pictured, LARGEST, reading)
-    sprites = Sheets((), 0)
-    if layout is not None:
-        sprites = sheets(images, layout.rows, lambda done, total: tell("page", done, total))
+    sprites = Sheets((), 0) if layout is None else sheets(images, layout.rows, progress)
     shares = matrix.votes(facts)
     colours = palette.pairs(facts.n_clusters)
     css_colours = [f"light-dark({light},{dark})" for light, dark in colours]
@@ -125,7 +119,7 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         max_skipped=MAX_SKIPPED,
         configuration=_configuration(facts),
         recipe=_recipe(facts),
-        chosen=[shown(line).partition(": ") for line in facts.origin.get("chosen") or ()],
+        chosen=[shown(line).partition(": ") for line in facts.provenance.chosen],
         environment=[(shown(key), _plain(value)) for key, value in facts.environment.items()],
         citation=_CITATION,
         css=Markup(_source("page.css")),
@@ -198,8 +192,8 @@ def _acc(facts: RunFacts) -> float | None:
 
 
 def _members(facts: RunFacts) -> str:
-    n = facts.config.get("n_transforms")
-    return f"{n:,} variants" if isinstance(n, int) and n > 1 else "a set of variants"
+    n = facts.config.n_transforms
+    return f"{n:,} variants" if n > 1 else "a set of variants"
 
 
 def _scores(facts: RunFacts) -> list[tuple[str, list[str]]]:
@@ -220,14 +214,14 @@ def _sureness(facts: RunFacts) -> tuple[str, Markup] | None:
 
 
 def _recipe(facts: RunFacts) -> str:
-    name = facts.origin.get("recipe")
+    name = facts.provenance.recipe
     return name if name in RECIPES else ""
 
 
 def _configuration(facts: RunFacts) -> list[tuple[str, str, bool]]:
     """Name, value, and whether the value differs from the run's recipe (from the default where none is known)."""
     defaults = dataclasses.asdict(recipe(_recipe(facts)) if _recipe(facts) else Config())
-    return [(shown(k), _plain(v), k in defaults and defaults[k] != v) for k, v in facts.config.items()]
+    return [(shown(k), _plain(v), defaults[k] != v) for k, v in dataclasses.asdict(facts.config).items()]
 
 
 def _plain(value: object) -> str:

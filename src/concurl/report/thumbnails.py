@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from concurl.progress import Stages, silent
+
 # In bytes, before base64 adds a third: together 12.4 MB of a page that must stay below 15.
 GALLERY_BUDGET = 2_800_000
 SHEETS_BUDGET = 6_500_000
@@ -48,9 +50,7 @@ def small(image: NDArray[np.uint8], side: int) -> str:
     return _uri(_webp(_picture(image, side)))
 
 
-def sheets(
-    images: NDArray[np.uint8], rows: NDArray[np.int64], report: Callable[[int, int], None] = lambda done, total: None
-) -> Sheets:
+def sheets(images: NDArray[np.uint8], rows: NDArray[np.int64], progress: Stages = silent) -> Sheets:
     """Sprite sheets of these rows for the map."""
     sample = _sample(rows)
     side = _largest(
@@ -63,7 +63,7 @@ def sheets(
     uris = []
     for start in range(0, len(rows), per_sheet):
         uris.append(_uri(_webp(_sheet(images, rows[start : start + per_sheet], side))))
-        report(min(start + per_sheet, len(rows)), len(rows))
+        progress("page", min(start + per_sheet, len(rows)), len(rows))
     return Sheets(tuple(uris), side)
 
 

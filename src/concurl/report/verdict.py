@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from concurl.counted import counted
+from concurl.amounts import counted
 from concurl.errors import UserError
 from concurl.report.checks import (
     COLLAPSED,

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from concurl.aside import write_whole, written_aside
+from concurl.atomic import write_whole, written_aside
 from concurl.clustering.assign import UNSURE, Assignment, assign_embeddings, embeddings
-from concurl.csvlines import csv_lines
+from concurl.csvfile import csv_lines
 from concurl.data.imageset import ImageSet
 from concurl.errors import UserError
 from concurl.network.trained import TrainedModel

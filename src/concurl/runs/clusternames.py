@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from concurl.aside import write_whole
+from concurl.atomic import write_whole
 from concurl.errors import UserError, no_such
 
 _HALVES = re.compile("[\ud800-\udfff]")  # json can spell half of an emoji, which no file can hold

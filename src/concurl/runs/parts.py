@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from concurl.aside import write_whole, written_aside
+from concurl.atomic import write_whole, written_aside
 from concurl.errors import UserError, no_such
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,19 +15,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from concurl.aside import written_aside
+from concurl.atomic import written_aside
 from concurl.clustering.assign import BRANCHES, Assignment, Floats, assign_embeddings, balanced, embeddings, unfinished
 from concurl.clustering.evaluate import Scores, evaluate, judge_of, partitions
 from concurl.config import Config
 from concurl.data.batches import sample
 from concurl.data.imageset import ImageSet
-from concurl.data.storage.picked import pick
+from concurl.data.storage.subset import pick
 from concurl.errors import RunError
 from concurl.network.trained import TrainedModel
 from concurl.progress import Progress
 from concurl.recipes import CPU_SIZE, SetFacts, settle
 from concurl.runs.assignments import BLOCK, write_assignments
 from concurl.runs.clusternames import as_json, names_of
+from concurl.runs.provenance import Provenance
 from concurl.runs.runfolder import BAD_BATCH, MODEL, warn_of_little_room, write_text
 from concurl.runs.spreadsheet import order_of
 from concurl.runs.summary import write_summary
@@ -225,7 +225,6 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
     write_assignments(folder, images.names, a)
     with written_aside(folder / "embeddings.npy", a.embeddings.nbytes) as file:
         np.save(file, a.embeddings)
-    run = json.loads((folder / "run.json").read_text()) if (folder / "run.json").exists() else {}
     summary = {
         "n_images": len(images),
         "n_clusters": K,
@@ -236,7 +235,7 @@ def write_result(folder: Path, images: ImageSet, result: Result, minutes: float)
         "scores": result.scores,
         "warnings": result.warnings,
         "minutes": round(minutes, 2),
-        "source": run.get("source", ""),
+        "source": Provenance.read(folder).source if (folder / "run.json").exists() else "",
         "names": as_json(names_of(folder)),
         "order": order_of(images.names),
     }

@@ -9,19 +9,19 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import concurl
-from concurl.aside import cannot_write, lock, write_whole
+from concurl.atomic import cannot_write, lock, write_whole
 from concurl.config import Config
-from concurl.csvlines import csv_lines
+from concurl.csvfile import csv_lines
 from concurl.data.imageset import Skipped
 from concurl.errors import UserError, call
 from concurl.network.trained import FILES as MODEL_FILES
+from concurl.runs.provenance import Provenance
 from concurl.training.checkpoint import KEPT, checkpoints
 from concurl.training.device import Arithmetic
 from concurl.training.runlog import LogFile
@@ -100,7 +100,7 @@ def finished(folder: Path) -> bool:
 def _begun(folder: Path) -> bool:
     """Was a run begun here? Its run.json comes first and stays to the end; a config.json alone may be someone else's."""
     try:
-        run_facts(folder)
+        Provenance.read(folder)
     except UserError:
         return False
     return True
@@ -140,18 +140,12 @@ def _clear(folder: Path) -> None:
 
 
 def write_start(
-    folder: Path,
-    config: Config,
-    about: dict[str, Any],
-    skipped: Sequence[Skipped],
-    *,
-    command: str,
-    origin: Path | None = None,
+    folder: Path, config: Config, provenance: Provenance, skipped: Sequence[Skipped], *, command: str
 ) -> None:
     """run.json (where the images came from), an origin's features, environment.json, skipped.csv and config.json."""
-    write_text(folder / "run.json", json.dumps(about, indent=2) + "\n")  # first: it marks the folder as ours
-    if origin is not None:
-        _take_features(origin, folder)
+    write_text(folder / "run.json", provenance.to_json())  # first: it marks the folder as ours
+    if provenance.origin is not None:
+        _take_features(Path(provenance.origin), folder)
     write_text(folder / "environment.json", json.dumps(environment(config) | {"command": command}, indent=2) + "\n")
     rows = [("path", "status", "reason"), *((s.path, s.status, s.reason) for s in skipped)]
     write_whole(folder / "skipped.csv", b"".join(csv_lines(rows)))
@@ -180,20 +174,6 @@ def warn_of_little_room(folder: Path, state: Mapping[str, Tensor], n_images: int
             f"{free / 1e6:,.0f}",
             f"{(needed - there) / 1e6:,.0f}",
         )
-
-
-def run_facts(folder: Path) -> dict[str, Any]:
-    """run.json: where the run's images came from."""
-    try:
-        facts: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        kinds = {"source": str, "data_dir": str | None, "limit": int | None}
-        if any(not isinstance(facts[name], kind) for name, kind in kinds.items()):
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(
-            f"{folder} holds no run (no readable run.json); give the folder that concurl fit wrote"
-        ) from None
-    return facts
 
 
 def _take_features(origin: Path, folder: Path) -> None:

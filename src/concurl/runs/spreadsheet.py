@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from concurl.csvfile import read_rows
 from concurl.errors import UserError, call
 from concurl.runs.summary import read_summary
 
@@ -42,7 +44,7 @@ class Table:
             path, cluster, self.name_at = map(self.columns.index, ("path", "cluster", "name"))
             self.rows = [(row[path], int(row[cluster]), row[self.name_at], row) for row in rows]  # and all its cells
         except (csv.Error, ValueError, IndexError) as error:
-            raise self._useless(str(error)) from None
+            raise _useless(file, error) from None
         summary = read_summary(file.parent)
         self.was_sorted = self._restore_order(summary.get("order"))
         self._named_before: dict[str, str] = summary.get("names", {})
@@ -82,31 +84,51 @@ class Table:
             return False
         self.rows.sort(key=lambda row: _bytes(row[0]))  # as all images are sorted
         if self._order() != order:
-            raise self._useless("its rows are not those of the run, or in an order that cannot be undone")
+            raise _useless(self.path, "its rows are not those of the run, or in an order that cannot be undone")
         return True
 
     def _order(self) -> str:
         return order_of(path for path, *_ in self.rows)
 
-    def _useless(self, why: str) -> UserError:
-        anew = call("fit", "--resume", "-o", self.path.parent)
-        return UserError(
-            f"{self.path}: no valid assignments ({why}), as a spreadsheet may leave them; make them anew with {anew}"
-        )
+
+def read_assignments(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's assignments.csv by its columns, in the order in which they stand; each has all that we write."""
+    path = folder / "assignments.csv"
+    if not path.is_file():
+        go_on = call("fit", "--resume", "-o", folder)
+        raise UserError(f"{path} is missing: the run is not finished; wait for it, or go on with {go_on}")
+    try:
+        columns, lines = read_table(path)
+    except csv.Error as error:
+        raise _useless(path, error) from None
+    rows = [dict(zip(columns, line, strict=False)) for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if not re.fullmatch(r"\d{1,9}", row.get("cluster", "")):
+            raise _useless(path, f"row {number} has cluster {row.get('cluster', '')[:20]!r}")
+        if not row.get("path") or not row.get("status"):
+            raise _useless(path, f"row {number} has no path, or no status")
+    if not rows:
+        raise _useless(path, "no rows")
+    return rows
+
+
+def labelled_paths(folder: Path) -> list[str]:
+    """The paths of assignments.csv, as they are on the disk."""
+    return [row["path"] for row in read_assignments(folder)]
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows, whatever divides them; with decimal points, where a spreadsheet has put commas."""
-    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        first = file.readline()
-        file.seek(0)
-        delimiter = max(",;\t", key=first.count)
-        # a spreadsheet may save empty lines, too, as ,,,,
-        columns, *rows = [row for row in csv.reader(file, delimiter=delimiter) if any(row)] or [[]]
-    if delimiter != ",":
-        numbers = {at for at, column in enumerate(columns) if column in NUMBERS}
-        rows = [[cell.replace(",", ".") if at in numbers else cell for at, cell in enumerate(row)] for row in rows]
-    return columns, rows
+    """Columns and rows, without the empty lines (,,,,) and the decimal commas that a spreadsheet may put in."""
+    columns, *rows = [row for row in read_rows(path) if any(row)] or [[]]
+    numbers = {at for at, column in enumerate(columns) if column in NUMBERS}
+    return columns, [[cell.replace(",", ".") if at in numbers else cell for at, cell in enumerate(row)] for row in rows]
+
+
+def _useless(path: Path, why: object) -> UserError:
+    anew = call("fit", "--resume", "-o", path.parent)
+    return UserError(
+        f"{path}: no valid assignments ({why}), as a spreadsheet may leave them; make them anew with {anew}"
+    )
 
 
 def _as_typed(name: str) -> str:

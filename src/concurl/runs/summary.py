@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from concurl.aside import write_whole
+from concurl.atomic import write_whole
+from concurl.errors import UserError
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
@@ -17,19 +18,21 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What was written; empty where nothing was, as in a model folder."""
-    try:
-        return sound(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def sound(found: object) -> dict[str, Any]:
-    """Without names and scores of another form than we write: the file may have been edited, or come from elsewhere."""
-    if not isinstance(found, dict):
-        return {}
+    """What was written, without names and scores of another form than ours; empty where nothing was, as in a model folder."""
+    found = read_object(folder / "summary.json")
     fits = {"names": _is_table(found.get("names"), str), "scores": _is_scores(found.get("scores"))}
     return {name: value for name, value in found.items() if fits.get(name, True)}
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A run's file of json; empty where it is not there, or holds something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: no valid json ({error}); repair or delete it") from error
+    return found if isinstance(found, dict) else {}
 
 
 def _is_scores(found: object) -> bool:

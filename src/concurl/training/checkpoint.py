@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from concurl.aside import cannot_write, sync_folder, write_synced
+from concurl.atomic import cannot_write, sync_folder, write_synced
 
 log = logging.getLogger("concurl")
 KEPT = 2

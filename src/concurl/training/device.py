@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
+from concurl.amounts import counted
 from concurl.config import Config
 from concurl.cores import usable_cores
-from concurl.counted import counted
 from concurl.errors import RunError, UserError, said_by
 
 WORTH_COMPILING = 2_000  # steps: compiling takes up to a minute

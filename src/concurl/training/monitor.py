@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from concurl.config import Config, filled
 from concurl.data.batches import sample
-from concurl.data.storage.picked import pick
+from concurl.data.storage.subset import pick
 from concurl.network.embed import embed
 from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import diversity, ensemble_log_assignments

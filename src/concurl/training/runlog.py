@@ -9,8 +9,8 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from concurl.aside import cannot_write, write_whole
-from concurl.counted import counted
+from concurl.amounts import counted
+from concurl.atomic import cannot_write, write_whole
 from concurl.progress import OneLine
 
 log = logging.getLogger("concurl")

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from concurl.amounts import counted
 from concurl.config import Config, filled
-from concurl.counted import counted
 from concurl.data.batches import epoch_order
 from concurl.data.storage.feed import make_feed
 from concurl.data.storage.fingerprint import fingerprint

@@ -25,18 +25,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.aside import written_aside
-from concurl.counted import counted
-from concurl.csvlines import csv_lines
+from concurl.amounts import counted
+from concurl.atomic import written_aside
+from concurl.csvfile import csv_lines
+from concurl.data.checking.duplicates import Firsts
 from concurl.data.checking.examine import examined, task_for
-from concurl.data.checking.firsts import Firsts
 from concurl.data.checking.workers import ordered_map, worker_count
 from concurl.data.files.entry import PathLike
 from concurl.data.files.listing import Listing, list_source
 from concurl.data.pictures.decode import FIRST_PAGE
 from concurl.data.pictures.reading import OWN, Reading
 from concurl.errors import one_line
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
 EXAMINE = "concurl.data.checking.examine:examine"
 
@@ -101,7 +101,7 @@ def audit(
     *,
     reading: Reading = OWN,
     workers: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
 ) -> Iterator[Row]:
     """The rows as they come, by the bytes of the files' names."""
     listing = list_source(source)
@@ -117,7 +117,7 @@ def inspect(
     reading: Reading = OWN,
     keep_duplicates: bool = False,
     workers: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
     stage: str = "read",
 ) -> Iterator[tuple[Row, NDArray[np.uint8] | None]]:
     """Audit and decode in one pass: each file's row and, where it is ok and `size` is given, its pixels."""
@@ -135,8 +135,7 @@ def inspect(
             if first != index:
                 reason = f"the same content as {listing[first].text}"
                 row, pixels = dataclasses.replace(row, status="duplicate", reason=reason), None
-        if progress is not None:
-            progress(stage, index + 1, total)
+        progress(stage, index + 1, total)
         yield row, pixels
 
 

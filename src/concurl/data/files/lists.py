@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from concurl.data.files.usercsv import read_columns
+from concurl.csvfile import read_columns
 from concurl.errors import UserError
 
 LIST_SUFFIXES = (".txt", ".lst", ".csv", ".tsv")

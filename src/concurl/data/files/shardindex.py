@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.aside import write_whole
+from concurl.atomic import write_whole
 from concurl.data.files.entry import Entry
 from concurl.errors import RunError, UserError
 

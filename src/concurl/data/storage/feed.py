@@ -79,7 +79,7 @@ def read_ahead(items: Iterable[Item], read: Callable[[Item], Tensor], ahead: int
 
 def make_feed(images: NDArray[np.uint8], device: torch.device) -> Feed:
     """Resident if the set is there already, or takes no more than its share of the free memory: the rest is for the step."""
-    if device.type == "cpu" and type(images) is np.ndarray:  # and not a memory map, or a Picked of one
+    if device.type == "cpu" and type(images) is np.ndarray:  # and not a memory map, or a Subset of one
         return Resident(images, device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_host_memory()
     return Resident(images, device) if images.nbytes <= _SHARE * free else Streaming(images, device)

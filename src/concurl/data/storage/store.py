@@ -30,7 +30,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.aside import cannot_write, disk_full, lock, written_aside
+from concurl.atomic import cannot_write, disk_full, lock, written_aside
 from concurl.data.files.listing import Listing
 from concurl.data.pictures.decode import VERSION
 from concurl.errors import RunError, UserError

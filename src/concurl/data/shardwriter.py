@@ -14,19 +14,19 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
-from concurl.aside import write_whole, written_aside
+from concurl.atomic import write_whole, written_aside
 from concurl.data.files.entry import Entry, find_entry
 from concurl.data.files.listing import Listing
 from concurl.data.files.shardindex import beside, write_index
 from concurl.data.files.shards import IMAGE_SUFFIXES, read_members
 from concurl.data.pictures.content import DecodeError, read_content
 from concurl.errors import UserError
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
 MANIFEST = ".shards.json"  # hidden: readers of the folder look only at the shards
 
 
-def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Stages | None = None) -> Counter[str]:
+def write_shards(listing: Listing, folder: Path, *, per_shard: int, progress: Stages = silent) -> Counter[str]:
     """Write shard-000000.tar and so on; how many files were packed, and how many left out, by reason."""
     _claim(folder, listing, per_shard)
     found: Counter[str] = Counter()
@@ -40,8 +40,7 @@ def pack(listing: Listing, folder: Path, *, per_shard: int, progress: Stages | N
             write_index(beside(path), shard, read_members(path)[0])  # read back: what a reader would find
             write_whole(counts, json.dumps(packed).encode())
         found += packed
-        if progress is not None:
-            progress("pack", min(start + per_shard, len(listing)), len(listing))
+        progress("pack", min(start + per_shard, len(listing)), len(listing))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concurl.counted import counted
+from concurl.amounts import counted
 from concurl.data.checking.audit import Row, Summary, inspect
 from concurl.data.files.entry import find_entry
 from concurl.data.files.listing import Listing
@@ -27,12 +27,12 @@ from concurl.data.pictures.reading import OWN, Reading
 from concurl.data.storage.sizes import choose_side, measure_sizes
 from concurl.data.storage.store import Pack, Slot, default_folder, find_slot, locked, open_pack, write_pack
 from concurl.errors import RunError, UserError
-from concurl.progress import Stages
+from concurl.progress import Stages, silent
 
 _DISK_FAULTS = {os.strerror(code) for code in errno.errorcode}
 
 
-def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Stages | None = None) -> ImageSet:
+def read_files(paths: Sequence[Path], size: int, *, root: Path, progress: Stages = silent) -> ImageSet:
     """A benchmark's files at side `size`, sorted by their names below `root`. Copies stay in: its protocol counts them."""
     top = os.path.abspath(root)
     entries = sorted(find_entry(os.fsencode(top), bytes(path.relative_to(root))) for path in paths)
@@ -48,7 +48,7 @@ def read_listing(
     reading: Reading = OWN,
     keep_duplicates: bool = False,
     workers: int | None = None,
-    progress: Stages | None = None,
+    progress: Stages = silent,
     largest: int | None = None,
     **more: Any,  # what else sets this pack apart from others of the same source
 ) -> ImageSet:

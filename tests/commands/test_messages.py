@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from small_run import TINY, fit, rows
 from tqdm import tqdm
 
 from concurl.cli import VERBS, main
+from small_run import TINY, fit, rows
 
 
 def test_help_answers_at_once_and_tells_everything() -> None:

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 def pick(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint8]:
     """images[index], for those who look at a few at a time."""
-    return cast("NDArray[np.uint8]", Picked(images, index))
+    return cast("NDArray[np.uint8]", Subset(images, index))
 
 
 def pick_known(images: NDArray[np.uint8], index: NDArray[np.int64]) -> NDArray[np.uint8]:
     """images[index], for those who look at one at a time; where the index is negative, an even grey."""
-    return cast("NDArray[np.uint8]", PickedOrGrey(images, index))
+    return cast("NDArray[np.uint8]", SubsetOrGrey(images, index))
 
 
-class Picked:
-    """Stands for images[index]. A part of it is again a Picked; pixels are read when numpy is asked for an array."""
+class Subset:
+    """Stands for images[index]. A part of it is again a Subset; pixels are read when numpy is asked for an array."""
 
     def __init__(self, images: NDArray[np.uint8], index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index
@@ -41,14 +41,14 @@ class Picked:
     def __iter__(self) -> Iterator[NDArray[np.uint8]]:
         return (self._images[i] for i in self._index)
 
-    def __getitem__(self, where: slice | NDArray[np.int64]) -> Picked:
-        return Picked(self._images, self._index[where])
+    def __getitem__(self, where: slice | NDArray[np.int64]) -> Subset:
+        return Subset(self._images, self._index[where])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self._images[self._index], dtype)
 
 
-class PickedOrGrey(Picked):
+class SubsetOrGrey(Subset):
     """Stands for images[index]; a negative index means that there is no such image."""
 
     def __getitem__(self, row: Any) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from concurl.cli import main
 
@@ -13,6 +15,16 @@ TINY = (
     "--encoder tiny --image-size 16 --preset small --epochs 2 --batch-size 8 --projector-hidden 16 --projector-dim 8 "
     "--cluster-hidden 16 --embedding-dim 8 --projection-dim 4 --n-transforms 5 --queue-size 0 --quiet --no-report"
 ).split()
+
+
+def make_photos(folder: Path, n: int = 24) -> Path:
+    """Pictures of three colours, with some noise: every second one in a folder of its own."""
+    (folder / "inner").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        pixels = np.zeros((16, 16, 3)) + 200 * np.eye(3)[i % 3] + rng.integers(0, 50, (16, 16, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / ("inner" if i % 2 else "") / f"{i:02d}.png")
+    return folder
 
 
 def fit(photos: Path, *more: str) -> int:

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from concurl.aside import cannot_write
+from concurl.atomic import cannot_write
 from concurl.errors import UserError, call, no_such
 
 
@@ -46,11 +46,6 @@ def check_least(option: str, value: int | None, least: int) -> None:
     """Refuse a number below `least`; None is an option that was not given."""
     if value is not None and value < least:
         raise UserError(f"{option} {value}: at least {least} {'are' if least > 1 else 'is'} needed")
-
-
-def check_workers(workers: int | None) -> None:
-    if workers is not None and workers < 0:
-        raise UserError(f"--workers {workers}: 0 (no process but this one) or more is needed")
 
 
 def check_folder(output: Path, source: str | Path | None = None) -> None:

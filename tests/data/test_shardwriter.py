@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from concurl.cli import main
-from concurl.data import packing
+from concurl.data import shardwriter
 from concurl.data.files.listing import list_source
 from concurl.data.sources import read_source
 from concurl.errors import UserError
@@ -47,7 +47,7 @@ def test_a_member_whose_name_leaves_its_archive_is_left_out(photos, tmp_path):
     with tarfile.open(tmp_path / "s.tar", "w") as tar:
         for name in ("1.png", "../2.png"):
             tar.add(photos / "b" / "1.png", name)
-    assert packing.pack(list_source(tmp_path / "s.tar"), tmp_path / "shards", per_shard=9) == {
+    assert shardwriter.write_shards(list_source(tmp_path / "s.tar"), tmp_path / "shards", per_shard=9) == {
         "packed": 1,
         "unreadable": 1,
     }
@@ -55,7 +55,7 @@ def test_a_member_whose_name_leaves_its_archive_is_left_out(photos, tmp_path):
 
 def test_a_picture_that_no_reader_of_shards_would_look_at_is_left_out(photos, tmp_path):
     (photos / "b" / "1.png").rename(photos / "b" / "1")
-    assert packing.pack(list_source(photos / "b"), tmp_path / "shards", per_shard=9) == {
+    assert shardwriter.write_shards(list_source(photos / "b"), tmp_path / "shards", per_shard=9) == {
         "packed": 4,
         "not an image": 1,
     }
@@ -66,7 +66,7 @@ def test_a_list_of_files_elsewhere_stays_in_its_archive(photos, tmp_path):
     (tmp_path / "lists").mkdir()
     names = ["../photos/b/1.png", str(photos / "2.png"), "../photos/b/../4.png"]
     (tmp_path / "lists" / "some.txt").write_text("\n".join(names))
-    found = packing.pack(list_source(tmp_path / "lists" / "some.txt"), tmp_path / "shards", per_shard=9)
+    found = shardwriter.write_shards(list_source(tmp_path / "lists" / "some.txt"), tmp_path / "shards", per_shard=9)
     assert found == {"packed": 3}, found
     read = read_source(tmp_path / "shards", 12, cache=tmp_path / "cache", workers=0)
     assert read.skipped == []
@@ -78,16 +78,16 @@ def test_a_shard_of_another_tool_is_not_replaced(photos, tmp_path):
     mine.parent.mkdir()
     mine.write_bytes(b"of years ago")
     with pytest.raises(UserError, match=r"shard-000000\.tar is not one of ours, and would be replaced"):
-        packing.pack(list_source(photos), mine.parent, per_shard=9)
+        shardwriter.write_shards(list_source(photos), mine.parent, per_shard=9)
     assert [path.read_bytes() for path in mine.parent.iterdir()] == [b"of years ago"]
 
 
 def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
     listing = list_source(photos)
     told = []
-    whole = packing.pack(listing, tmp_path / "whole", per_shard=3, progress=lambda *step: told.append(step))
+    whole = shardwriter.write_shards(listing, tmp_path / "whole", per_shard=3, progress=lambda *step: told.append(step))
     assert told == [("pack", done, 12) for done in (3, 6, 9, 12)]
-    read, count = packing.read_content, 0
+    read, count = shardwriter.read_content, 0
 
     def until_killed(*arguments):
         nonlocal count
@@ -96,18 +96,18 @@ def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return read(*arguments)
 
-    monkeypatch.setattr(packing, "read_content", until_killed)
+    monkeypatch.setattr(shardwriter, "read_content", until_killed)
     with pytest.raises(KeyboardInterrupt):
-        packing.pack(listing, tmp_path / "shards", per_shard=3)
+        shardwriter.write_shards(listing, tmp_path / "shards", per_shard=3)
     first = tmp_path / "shards" / "shard-000000.tar"
     written = first.stat().st_mtime_ns
-    assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
+    assert shardwriter.write_shards(listing, tmp_path / "shards", per_shard=3) == whole
     assert first.stat().st_mtime_ns == written
     first.unlink()
-    assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
+    assert shardwriter.write_shards(listing, tmp_path / "shards", per_shard=3) == whole
     for damaged in ("", "[]", '{"packed": null}'):
         (tmp_path / "shards" / ".shard-000000.json").write_text(damaged)
-        assert packing.pack(listing, tmp_path / "shards", per_shard=3) == whole
+        assert shardwriter.write_shards(listing, tmp_path / "shards", per_shard=3) == whole
     made = {path for path in (tmp_path / "whole").iterdir() if path.suffix != ".index"}  # those hold the time
     assert len(made) == 9  # four shards, their counts, the manifest
     for path in made:
@@ -115,7 +115,7 @@ def test_an_interrupted_packing_goes_on(photos, tmp_path, monkeypatch):
 
 
 def test_shards_of_another_source_are_not_joined(photos, tmp_path):
-    packing.pack(list_source(photos), tmp_path / "shards", per_shard=3)
+    shardwriter.write_shards(list_source(photos), tmp_path / "shards", per_shard=3)
     (photos / "note.txt").unlink()
     with pytest.raises(UserError, match="another source, size, or state"):
-        packing.pack(list_source(photos), tmp_path / "shards", per_shard=3)
+        shardwriter.write_shards(list_source(photos), tmp_path / "shards", per_shard=3)
