@@ -160,9 +160,10 @@ class Step:
         NOTE: eq. 4 has C and Z without the bars of unit vectors. Here both are normalised, as in SwAV and in eq. 3.
         """
         c, B = self.config, z.shape[1]
-        unit = normalize(z, dim=-1)
-        # (V, n, K), but with the images last in memory: see sinkhorn
-        scores = (normalize(self.model.prototypes, dim=1) @ self.queue.extended(unit, self.world.part).mT).mT
+        unit, C = normalize(z, dim=-1), normalize(self.model.prototypes, dim=1)
+        queued = self.queue.entries[:, self.world.part]
+        # Joined as scores, because K is mostly smaller than dim. Images come last in memory: see sinkhorn.
+        scores = torch.cat([C @ unit.mT, C @ queued.mT], dim=-1).mT  # (V, B + queued, K)
         q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:
             self.queue.push(torch.stack([self.gathered(view) for view in unit]))
