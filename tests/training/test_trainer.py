@@ -333,7 +333,8 @@ def test_a_run_of_three_steps_clusters(config):
 
 
 @pytest.mark.parametrize("stop", [3, 7, 10])  # just before clustering begins; in an epoch after it; between two epochs
-def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop):
+@pytest.mark.parametrize("later", [0, 4])  # steps that a kill undoes: those after the last checkpoint
+def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop, later):
     config = config.replace(epochs=3)
 
     def trainer_in(name):
@@ -347,6 +348,7 @@ def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path
         def stopped(*arguments):
             if trainer.step == step:
                 trainer.save()
+            if trainer.step == step + later:
                 raise Stop
             return take(*arguments)
 
