@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.data.storage.feed import Streaming
+from concurl.errors import UserError
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
@@ -252,6 +253,18 @@ def test_at_the_end_of_an_epoch_its_row_comes_before_the_checkpoint(config, tmp_
     trainer.fit()
     steps = trainer.steps_per_epoch
     assert saved == {step: step // steps for step in range(1, 2 * steps + 1)}
+
+
+def test_a_checkpoint_of_other_images_or_of_another_config_is_refused(config, tmp_path):
+    config = config.replace(epochs=1)
+    Trainer(config, pictures(), folder=tmp_path).fit()
+    other = pictures()
+    other[7, 2, 3, 4] ^= 1
+    with pytest.raises(UserError, match="the images have changed"):
+        Trainer(config, other, folder=tmp_path).resume()
+    with pytest.raises(UserError, match="another configuration"):
+        Trainer(config.replace(tau=0.2), pictures(), folder=tmp_path).resume()
+    assert Trainer(config, pictures(), folder=tmp_path).resume()
 
 
 def test_the_clock_goes_on_where_it_stood(config, tmp_path):
