@@ -314,6 +314,16 @@ def test_a_run_that_fails_leaves_no_thread_that_reads(config, monkeypatch):
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("concurl-reader")]
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", None), ("bfloat16", torch.bfloat16), ("auto", None)])
+def test_the_networks_are_trained_and_looked_at_in_the_precision_asked_for(config, precision, dtype):
+    trainer = Trainer(config.replace(epochs=1, precision=precision, device="cpu"), pictures())
+    seen = set()
+    trainer.model.predictor.register_forward_hook(lambda module, given, out: seen.add(out.dtype))
+    trainer.fit()
+    assert seen == {dtype or torch.float32}
+    assert trainer.monitor.autocast == dtype
+
+
 def test_an_encoder_given_for_evaluation_is_trained(config):
     encoder = build_encoder("tiny", stem="small").eval()
     before = encoder.stem[1].running_mean.clone()
