@@ -86,6 +86,21 @@ def test_the_start_takes_no_point_twice_while_others_are_left(seed):
     assert sorted(starts.argmax(1).tolist()) == list(range(9))
 
 
+def test_the_start_draws_each_point_in_proportion_to_its_squared_distance():
+    """Pairs of starts among four points, over many seeds: the first is any of them, whatever the second comes to be."""
+    angles = torch.tensor([0.0, 0.4, 1.3, 2.9])
+    x, runs = torch.stack([angles.cos(), angles.sin()], dim=1), 2_000
+    counts = torch.zeros(4, 4)
+    for seed in range(runs):
+        starts = kmeans._plus_plus(x, 2, torch.Generator().manual_seed(seed))
+        first, second = (starts @ x.t()).argmax(1)
+        counts[first, second] += 1
+    squared = torch.cdist(x, x).square()
+    expected = squared / squared.sum(1, keepdim=True) / 4
+    deviation = (expected * (1 - expected) / runs).sqrt()
+    assert ((counts / runs - expected).abs() <= 5 * deviation + 1e-9).all()
+
+
 def test_as_many_clusters_as_points():
     x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
     centres, labels = spherical_kmeans(x, 12, seed=0)

@@ -41,21 +41,6 @@ def test_fill_repeats_what_there_is(n):
         assert torch.equal(queue.entries[view], torch.stack([z[i % n] for i in range(5)]))
 
 
-def test_extended_puts_the_batch_first_and_keeps_views_apart():
-    queue = EmbeddingQueue(4, 2)
-    past, z = drawn(2, 4, 2), drawn(2, 3, 2, seed=1)
-    queue.push(past)
-    assert torch.equal(queue.extended(z), torch.stack([torch.cat([z[0], past[0]]), torch.cat([z[1], past[1]])]))
-    assert torch.equal(queue.extended(z, slice(1, None, 2))[1], torch.cat([z[1], past[1][1::2]]))
-
-
-def test_no_queue_changes_nothing():
-    queue, z = EmbeddingQueue(0, 2), drawn(2, 3, 2)
-    queue.fill(z[0])
-    queue.push(z)
-    assert torch.equal(queue.extended(z), z)
-
-
 def test_entries_hold_no_graph_and_travel_with_the_state():
     queue = EmbeddingQueue(4, 2)
     z = drawn(2, 3, 2).requires_grad_()

@@ -12,6 +12,7 @@ from concurl.network.model import Model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
+from concurl.training.distributed import World
 from concurl.training.optimizer import make_optimizer
 from concurl.training.schedule import Schedule, Settings
 from concurl.training.step import Step
@@ -221,6 +222,18 @@ def test_the_queue_joins_the_balance_and_then_takes_the_batch(tiny):
     assert abs(found[0] - without.losses((x1, x2), settings(config), True)[2].item()) > 1e-3
     torch.testing.assert_close(step.queue.entries[:, :B], torch.stack([z1, z2]), rtol=1e-4, atol=1e-5)
     assert torch.equal(step.queue.entries[:, B:], old[:, B:])
+
+
+def test_a_rank_balances_its_images_with_its_part_of_the_queue(tiny, monkeypatch):
+    step = make_step(tiny(), queue_size=41)
+    monkeypatch.setattr(World, "log_reduce", lambda world, x: x)  # no other rank is there to be asked
+    monkeypatch.setattr(World, "gather", lambda world, x: x)
+    z = torch.randn(2, B, 8, generator=torch.Generator().manual_seed(0))
+    seen = torch.cat([normalize(z, dim=-1), step.queue.entries[:, 1::3]], dim=1)
+    step.world = World(rank=1, size=3)
+    C = normalize(step.model.prototypes.detach(), dim=1)
+    want, _ = sinkhorn(seen @ C.t(), step.config.epsilon, step.config.sinkhorn_iterations)
+    torch.testing.assert_close(step.codes(z), want[:, :B])
 
 
 def test_each_view_is_balanced_on_its_own(tiny):

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.data.storage.feed import Streaming
+from concurl.errors import UserError
 from concurl.network.embed import embed
 from concurl.network.encoder import build_encoder
 from concurl.objective.sinkhorn import sinkhorn
@@ -254,6 +255,18 @@ def test_at_the_end_of_an_epoch_its_row_comes_before_the_checkpoint(config, tmp_
     assert saved == {step: step // steps for step in range(1, 2 * steps + 1)}
 
 
+def test_a_checkpoint_of_other_images_or_of_another_config_is_refused(config, tmp_path):
+    config = config.replace(epochs=1)
+    Trainer(config, pictures(), folder=tmp_path).fit()
+    other = pictures()
+    other[7, 2, 3, 4] ^= 1
+    with pytest.raises(UserError, match="the images have changed"):
+        Trainer(config, other, folder=tmp_path).resume()
+    with pytest.raises(UserError, match="another configuration"):
+        Trainer(config.replace(tau=0.2), pictures(), folder=tmp_path).resume()
+    assert Trainer(config, pictures(), folder=tmp_path).resume()
+
+
 def test_the_clock_goes_on_where_it_stood(config, tmp_path):
     first, again = (Trainer(config.replace(epochs=1), pictures(), folder=tmp_path) for _ in range(2))
     first.seconds = 3600.0  # of the sittings before
@@ -301,6 +314,16 @@ def test_a_run_that_fails_leaves_no_thread_that_reads(config, monkeypatch):
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("concurl-reader")]
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", None), ("bfloat16", torch.bfloat16), ("auto", None)])
+def test_the_networks_are_trained_and_looked_at_in_the_precision_asked_for(config, precision, dtype):
+    trainer = Trainer(config.replace(epochs=1, precision=precision, device="cpu"), pictures())
+    seen = set()
+    trainer.model.predictor.register_forward_hook(lambda module, given, out: seen.add(out.dtype))
+    trainer.fit()
+    assert seen == {dtype or torch.float32}
+    assert trainer.monitor.autocast == dtype
+
+
 def test_an_encoder_given_for_evaluation_is_trained(config):
     encoder = build_encoder("tiny", stem="small").eval()
     before = encoder.stem[1].running_mean.clone()
@@ -333,7 +356,8 @@ def test_a_run_of_three_steps_clusters(config):
 
 
 @pytest.mark.parametrize("stop", [3, 7, 10])  # just before clustering begins; in an epoch after it; between two epochs
-def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop):
+@pytest.mark.parametrize("later", [0, 4])  # steps that a kill undoes: those after the last checkpoint
+def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path, stop, later):
     config = config.replace(epochs=3)
 
     def trainer_in(name):
@@ -347,6 +371,7 @@ def test_a_run_that_was_stopped_ends_as_if_nothing_had_happened(config, tmp_path
         def stopped(*arguments):
             if trainer.step == step:
                 trainer.save()
+            if trainer.step == step + later:
                 raise Stop
             return take(*arguments)
 

@@ -47,7 +47,7 @@ def log_assignments(z: Tensor, C: Tensor, tau: float) -> Tensor:
     z = z.float().mT  # (..., dim, B)
     norms = z.square().sum(-2, keepdim=True).clamp_min(1e-24).sqrt()  # (..., 1, B); not 0, where a root has no gradient
     scores = normalize(C.float(), dim=-1) @ z  # (..., K, B)
-    return torch.log_softmax(scores.float() / (tau * norms), dim=-2).mT
+    return torch.log_softmax(scores / (tau * norms), dim=-2).mT
 
 
 def ensemble_log_assignments(z: Tensor, C: Tensor, A: Tensor, tau: float) -> Tensor:

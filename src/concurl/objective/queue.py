@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class EmbeddingQueue(nn.Module):
     """A ring buffer of the last `size` unit embeddings of each view; a `size` of 0 means no queue."""
 
-    entries: Tensor
-    position: Tensor
+    entries: Tensor  # (V, size, dim)
+    position: Tensor  # (): of the oldest
 
     def __init__(self, size: int, dim: int, n_views: int = 2) -> None:
         super().__init__()
@@ -27,15 +27,9 @@ class EmbeddingQueue(nn.Module):
         """Fill the ring with embeddings z (n, dim), repeated as often as needed: an empty one would distort the codes."""
         self.entries.copy_(z[torch.arange(self.size, device=z.device) % len(z)])
 
-    def extended(self, z: Tensor, part: slice = slice(None)) -> Tensor:
-        """z (V, B, dim), each view followed by its queue, or by this rank's `part` of it."""
-        return torch.cat([z, self.entries[:, part]], dim=1) if self.size else z
-
     @torch.no_grad()
     def push(self, z: Tensor) -> None:
         """Replace the oldest entries with z (V, B, dim); on the device alone, so that a CUDA graph can capture the step."""
-        if not self.size:
-            return
         n = min(z.shape[1], self.size)
         rows = (self.position + torch.arange(n, device=z.device)) % self.size
         self.entries.index_copy_(1, rows, z[:, -n:].to(self.entries.dtype))

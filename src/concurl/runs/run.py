@@ -36,8 +36,8 @@ from concurl.training.device import Arithmetic, choose_device
 from concurl.training.distributed import World
 from concurl.training.divergence import Diverged, batch_of
 from concurl.training.memory import memory_errors_told
-from concurl.training.step import MakeViews
 from concurl.training.trainer import Trainer
+from concurl.views.views import MakeViews
 
 log = logging.getLogger("concurl")
 

@@ -18,8 +18,8 @@ from concurl.errors import UserError, said_by
 from concurl.network.encoder import ResNet
 from concurl.network.model import Model
 from concurl.training.interrupt import TERMINATIONS
-from concurl.training.step import MakeViews, Step
-from concurl.views.views import Views
+from concurl.training.step import Step
+from concurl.views.views import MakeViews, Views
 
 log = logging.getLogger("concurl")
 T = TypeVar("T")

@@ -37,7 +37,7 @@ def memory_errors_told(config: Config, device: torch.device) -> Iterator[None]:
 
 
 def _remedy(config: Config, device: torch.device) -> str:
-    queue = 2 * 4 * config.n_views * config.queue_size * config.embedding_dim  # in bytes; a step makes a copy
+    queue = 4 * config.n_views * config.queue_size * config.embedding_dim  # in bytes
     if queue > _failed_part(config) * _bytes_per_image(config):
         return f"queue_size={config.queue_size:,} takes more than the networks do: take a smaller --queue-size"
     size = fitting_part(config, device)

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from concurl.config import Config
-from concurl.errors import UserError
 from concurl.network.model import Embeddings, Model
 from concurl.network.precision import precision
 from concurl.objective.ensemble import ensemble_log_assignments, log_assignments, soft_vote
@@ -23,9 +22,7 @@ from concurl.training.distributed import World
 from concurl.training.optimizer import set_learning_rate
 from concurl.training.schedule import Settings
 from concurl.training.sidestream import SideStream
-
-MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
-"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> n_views tensors x1, x2, ..., each float32 (B, channels, S, S)"""
+from concurl.views.views import MakeViews, check_views
 
 
 class Known(NamedTuple):
@@ -65,7 +62,7 @@ class Step:
         """
         now = Settings(*settings)
         views = self.views(images, ids, number)
-        _check_views(views, self.config.n_views, len(images), self.config.channels)
+        check_views(views, self.config.n_views, len(images), self.config.channels)
         losses = self.backward(views, now, clustering)
         set_learning_rate(self.optimizer, now.learning_rate)
         self.optimizer.step()
@@ -160,9 +157,10 @@ class Step:
         NOTE: eq. 4 has C and Z without the bars of unit vectors. Here both are normalised, as in SwAV and in eq. 3.
         """
         c, B = self.config, z.shape[1]
-        unit = normalize(z, dim=-1)
-        # (V, n, K), but with the images last in memory: see sinkhorn
-        scores = (normalize(self.model.prototypes, dim=1) @ self.queue.extended(unit, self.world.part).mT).mT
+        unit, C = normalize(z, dim=-1), normalize(self.model.prototypes, dim=1)
+        queued = self.queue.entries[:, self.world.part]
+        # Joined as scores, because K is mostly smaller than dim. Images come last in memory: see sinkhorn.
+        scores = torch.cat([C @ unit.mT, C @ queued.mT], dim=-1).mT  # (V, B + queued, K)
         q, _ = sinkhorn(scores, c.epsilon, c.sinkhorn_iterations, balance=c.balance, log_reduce=self.world.log_reduce)
         if self.queue.size:
             self.queue.push(torch.stack([self.gathered(view) for view in unit]))
@@ -184,20 +182,6 @@ class Step:
     def gathered(self, z: Tensor) -> Tensor:
         """The rows of all ranks in the order of the batch, so that the queue does not depend on the number of ranks."""
         return self.world.gather(z)
-
-
-def _check_views(views: object, n_views: int, n_images: int, channels: int) -> None:
-    """Refuse what is not n_views float tensors of one shape: a user's own views() may return anything."""
-    found = list(views) if isinstance(views, Sequence | Tensor) else [views]
-    floats = (torch.float32, torch.get_default_dtype())  # the second differs only where everything is float64
-    shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype in floats else () for x in found}
-    shape = shapes.pop() if len(shapes) == 1 else ()
-    if len(found) != n_views or len(shape) != 4 or shape[:2] != (n_images, channels):
-        gave = (f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__ for x in found)
-        raise UserError(
-            f"views() must give {n_views} tensors of float32, all of one shape ({n_images}, {channels}, size, size); it gave "
-            f"{', '.join(gave) or 'none'}"
-        )
 
 
 def by_view(rows: Tensor, n_views: int) -> Tensor:

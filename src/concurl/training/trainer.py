@@ -39,8 +39,8 @@ from concurl.training.pulse import Pulse
 from concurl.training.runlog import MetricsFile
 from concurl.training.schedule import Schedule
 from concurl.training.state import TrainingState, same_run
-from concurl.training.step import MakeViews, Step
-from concurl.views.views import Views
+from concurl.training.step import Step
+from concurl.views.views import MakeViews, Views
 
 log = logging.getLogger("concurl")
 

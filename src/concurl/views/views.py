@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
 from concurl.config import Config
 from concurl.data.storage.sizes import stored_size
+from concurl.errors import UserError
 from concurl.views import augment
 from concurl.views.dice import dice
 from concurl.views.draw import COLUMNS, random_view
 from concurl.views.presets import view_spec
+
+MakeViews = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
+"""(images uint8 (B, 3, H, W), ids (B,), step ()) -> n_views tensors x1, x2, ..., each float32 (B, channels, S, S)"""
 
 
 class Views:
@@ -31,6 +37,20 @@ class Views:
             u = dice(self.seed, step, ids.repeat(n), view, COLUMNS)
             images_of_all = x.expand(n, *x.shape).flatten(0, 1)
             return random_view(images_of_all, self.spec, u, view % 2 == 1).chunk(n)
+
+
+def check_views(views: object, n_views: int, n_images: int, channels: int) -> None:
+    """Refuse what is not n_views float tensors of one shape: a user's own views() may return anything."""
+    found = list(views) if isinstance(views, Sequence | Tensor) else [views]
+    floats = (torch.float32, torch.get_default_dtype())  # the second differs only where everything is float64
+    shapes = {tuple(x.shape) if isinstance(x, Tensor) and x.dtype in floats else () for x in found}
+    shape = shapes.pop() if len(shapes) == 1 else ()
+    if len(found) != n_views or len(shape) != 4 or shape[:2] != (n_images, channels):
+        gave = (f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__ for x in found)
+        raise UserError(
+            f"views() must give {n_views} tensors of float32, all of one shape ({n_images}, {channels}, size, size); it gave "
+            f"{', '.join(gave) or 'none'}"
+        )
 
 
 def evaluation_view(images: Tensor, image_size: int, sobel: bool = False) -> Tensor:
