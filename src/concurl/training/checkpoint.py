@@ -40,7 +40,8 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
         if isinstance(error, OSError):
             raise cannot_write(error, final, len(weights)) from error
         raise
-    for old in checkpoints(folder)[:-KEPT]:
+    # Those of later steps are damaged, as the run has begun again before them: they must not count, or this one would go.
+    for old in [path for path in checkpoints(folder) if path.name <= final.name][:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
