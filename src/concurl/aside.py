@@ -105,9 +105,12 @@ def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "") -> Ru
 
 
 def sync_folder(folder: Path) -> None:
-    """Without this the rename itself may be lost when the power fails."""
+    """Without this the rename itself may be lost when the power fails. Without effect where folders cannot be synced."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # so say VirtualBox's shared folders, and some shares of a network
+            raise
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +159,20 @@ def test_a_file_system_without_locks_can_hold_a_run(photos: Path, monkeypatch: p
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert fit(photos) == 0
+
+
+def test_a_file_system_whose_folders_cannot_be_synced_can_hold_a_run(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def of_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files)
     assert fit(photos) == 0
 
 
