@@ -144,6 +144,21 @@ def test_a_failure_to_exchange_the_folders_leaves_the_old_model(trained, folder,
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_a_model_that_belongs_to_a_containers_image_is_replaced(trained, folder, monkeypatch):
+    rename = Path.rename
+
+    def broken(path, target):
+        if path == folder and target.name == "model.replaced":
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", broken)
+    (folder / "model.json").write_text("old")
+    trained.save(folder)
+    assert TrainedModel.load(folder).digest() == trained.digest()
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
 def test_a_model_can_be_saved_after_the_current_folder_is_gone(trained, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from concurl.aside import cannot_write, sync_folder, write_synced
+from concurl.aside import cannot_write, rename_folder, sync_folder, write_synced
 from concurl.config import Config, filled
 from concurl.errors import UserError, said_by
 from concurl.network.encoder import check_encoder
@@ -72,7 +72,7 @@ class TrainedModel:
             write_synced(aside / "model.json", (json.dumps(about, indent=2) + "\n").encode())
             if place.exists():
                 _remove(former)
-                place.rename(former)
+                rename_folder(place, former)
             aside.rename(place)
             sync_folder(place.parent)
             _remove(former)

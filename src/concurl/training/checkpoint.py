@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from concurl.aside import cannot_write, sync_folder, write_synced
+from concurl.aside import cannot_write, rename_folder, sync_folder, write_synced
 
 log = logging.getLogger("concurl")
 KEPT = 2
@@ -49,7 +49,7 @@ def _exchange(aside: Path, final: Path) -> None:
     """Give `aside` its name; what had that name goes only when the new one stands there."""
     replaced = aside.with_name(f"{aside.stem}.old.part")
     if final.exists():
-        os.rename(final, replaced)
+        rename_folder(final, replaced)
     try:
         os.rename(aside, final)
     except BaseException:
