@@ -15,6 +15,11 @@ from concurl.errors import RunError, UserError
 
 EX_IOERR = 74  # sysexits.h; the exit code for a full disk
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The place is wrong, and not the disk. EEXIST is what a link to nothing gives where a folder is to be made.
+UNUSABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.ENAMETOOLONG),
+)
 
 
 @contextmanager
@@ -93,7 +98,7 @@ def cannot_write(error: OSError, path: Path, needed: int = 0, written: int = 0, 
     """What to tell the user about a write that failed; `remedy` is told instead of choosing another folder."""
     if error.errno in FULL:
         return disk_full(path, needed, written, remedy)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in UNUSABLE:
         return UserError(f"cannot write {path}: {error.strerror}; {remedy or 'choose a folder that can be written to'}")
     return RunError(f"cannot write {path}: {error.strerror or error}", EX_IOERR)
 

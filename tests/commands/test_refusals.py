@@ -66,6 +66,27 @@ def test_a_current_folder_that_is_gone(capsys: pytest.CaptureFixture[str], photo
         assert "the current folder is not there any more; cd to" in refused(capsys, "audit", str(photos))
 
 
+def test_links_to_nothing_as_to_a_disk_that_is_not_mounted(
+    capsys: pytest.CaptureFixture[str], photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("away").symlink_to("/mnt/none")
+    for call in (
+        "fit away -k 3 -o run",
+        "report away",
+        "fit photos -k 3 -o away/run",
+        "pack photos -o away",
+    ):
+        assert "away: a link to /mnt/none, which is not there" in refused(capsys, *call.split()), call
+    monkeypatch.setenv("XDG_CACHE_HOME", "away")
+    assert "set XDG_CACHE_HOME to a folder" in refused(capsys, "fit", "photos", "-k", "3", "-o", "run", *TINY)
+
+
+def test_a_name_that_is_too_long_is_no_failing_disk(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    long = "x" * 300
+    for call in (f"fit photos -k 3 -o {long}", f"audit photos -o {long[:250]}.csv", f"report {long}"):
+        assert "File name too long" in refused(capsys, *call.split()), call
+
+
 def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     Path("list.csv").write_text("".join(f"{line}\n" for line in ("path", *sorted(photos.rglob("*.png")))))
     assert fit(Path("list.csv")) == 0
