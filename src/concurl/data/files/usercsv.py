@@ -27,13 +27,14 @@ def read_columns(path: str | Path, *wanted: str) -> Iterator[list[str]]:
         file.seek(0)
         delimiter = max("\t,;", key=first.count)  # a tab for a single column, as names hold commas more often
         # In "id, path" the space is no part of the column's name, nor of the paths; elsewhere a name may begin with one.
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first)
+        # strict: else a quote that is not closed would take the lines that follow into one field, and nobody would be told.
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first, strict=True)
         try:
             places = _places(path, next(reader, []), wanted)
             for row in reader:
                 yield [row[place] if place < len(row) else "" for place in places]
         except csv.Error as error:
-            raise UserError(f"{path}, line {reader.line_num}: {error}; save it as plain csv") from error
+            raise UserError(f"{path}, line {reader.line_num}: {error}; is a quote not closed?") from error
 
 
 def _places(path: str | Path, header: list[str], wanted: tuple[str, ...]) -> list[int]:
