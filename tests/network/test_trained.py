@@ -107,6 +107,14 @@ def test_the_current_folder_is_no_place_for_a_model(trained, tmp_path, monkeypat
     assert sorted(path.name for path in Path("model").iterdir()) == ["model.json", "model.safetensors"]
 
 
+def test_where_a_disk_is_mounted_is_no_place_for_a_model(trained, tmp_path, monkeypatch):
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    with pytest.raises(UserError, match=r"volume is mounted there; name one inside it, such as .*/volume/model$"):
+        trained.save(tmp_path / "volume")
+    assert [path.name for path in tmp_path.rglob("*")] == ["volume"]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(errno.ENOSPC, "full"), RunError)],

@@ -53,6 +53,10 @@ class TrainedModel:
         place = folder.resolve()
         if _current_folder_is_in(place):  # it would be replaced under our feet
             raise UserError(f"{folder}: the current folder is in use; name one inside it, such as {folder / 'model'}")
+        if place.is_mount():  # a container's volume, say: it cannot be renamed
+            raise UserError(
+                f"{folder}: a disk or volume is mounted there; name one inside it, such as {folder / 'model'}"
+            )
         aside, former = (place.with_name(place.name + ending) for ending in (".part", ".replaced"))
         _check_ours(place, folder)
         _check_ours(aside, aside)
