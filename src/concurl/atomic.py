@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,11 @@ from concurl.errors import RunError, UserError
 
 EX_IOERR = 74  # sysexits.h; the exit code for a full disk
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The place is wrong, and not the disk. EEXIST is what a link to nothing gives where a folder is to be made.
+UNUSABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EEXIST, errno.ENAMETOOLONG),
+)
 
 
 @contextmanager
@@ -92,7 +98,7 @@ def cannot_write(error: OSError, path: Path, needed: int = 0, written: int = 0, 
     """What to tell the user about a write that failed; `remedy` is told instead of choosing another folder."""
     if error.errno in FULL:
         return disk_full(path, needed, written, remedy)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in UNUSABLE:
         return UserError(f"cannot write {path}: {error.strerror}; {remedy or 'choose a folder that can be written to'}")
     return RunError(f"cannot write {path}: {error.strerror or error}", EX_IOERR)
 
@@ -105,9 +111,23 @@ def disk_full(path: Path, needed: int, written: int = 0, remedy: str = "") -> Ru
 
 
 def sync_folder(folder: Path) -> None:
-    """Without this the rename itself may be lost when the power fails."""
+    """Without this the rename itself may be lost when the power fails. Without effect where folders cannot be synced."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # so say VirtualBox's shared folders, and some shares of a network
+            raise
     finally:
         os.close(descriptor)
+
+
+def rename_folder(folder: Path, target: Path) -> None:
+    """Rename it; in a container, where a folder of the container's image cannot be renamed, copy it and remove it."""
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(folder, target)
+        shutil.rmtree(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import io
 import os
@@ -102,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         denied = isinstance(error, PermissionError)
         hint = "; see who may read and write it" if denied else ""
         _say(f"{where}{error.strerror or error}{hint}")
-        return 2 if denied else 74
+        return 2 if denied or error.errno == errno.ENAMETOOLONG else 74
     except KeyboardInterrupt as stop:
         if argv is None:  # a process of its own, which ends now
             _ignore_interrupts()

@@ -41,11 +41,12 @@ def read_rows(path: str | Path) -> Iterator[list[str]]:
         file.seek(0)
         delimiter = max("\t,;", key=first.count)  # a tab for a single column, as names hold commas more often
         # In "id, path" the space is no part of the column's name, nor of the paths; elsewhere a name may begin with one.
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first)
+        # strict: else a quote that is not closed would take the lines that follow into one field, and nobody would be told.
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=f"{delimiter} " in first, strict=True)
         try:
             yield from reader
         except csv.Error as error:
-            raise csv.Error(f"line {reader.line_num}: {error}") from None
+            raise csv.Error(f"line {reader.line_num}: {error}; is a quote not closed?") from None
 
 
 def read_columns(path: str | Path, *wanted: str) -> Iterator[list[str]]:
@@ -56,7 +57,7 @@ def read_columns(path: str | Path, *wanted: str) -> Iterator[list[str]]:
         for row in rows:
             yield [row[place] if place < len(row) else "" for place in places]
     except csv.Error as error:
-        raise UserError(f"{path}, {error}; save it as plain csv") from error
+        raise UserError(f"{path}, {error}") from error
 
 
 def _places(path: str | Path, header: list[str], wanted: tuple[str, ...]) -> list[int]:

@@ -29,6 +29,8 @@ def no_such(path: str | Path) -> UserError:
     """The answer to a path that is not there; it suggests the name nearby that was probably meant."""
     if "://" in str(path):
         return UserError(f"{path}: nothing is downloaded; fetch it first, and name the file or folder")
+    if os.path.islink(path):
+        return UserError(f"{path}: a link to {os.readlink(path)}, which is not there; is its disk mounted?")
     head, name = os.path.split(os.path.normpath(path))
     try:
         there = os.listdir(head or ".")

@@ -72,6 +72,19 @@ def test_a_run_of_a_list_can_be_used_from_elsewhere(photos: Path, monkeypatch: p
     assert main(resume) == 0
 
 
+def test_a_run_of_a_list_goes_on_from_elsewhere_if_its_pictures_must_be_decoded_again(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Path("all.txt").write_text("".join(f"{path}\n" for path in photos.rglob("*.png")))
+    assert fit(Path("all.txt")) == 0
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cold"))
+    before = Path("../run/train.log").read_text()
+    assert main("fit --resume -o ../run --quiet --no-report".split()) == 0
+    assert "pack: 24 of 24 files" in Path("../run/train.log").read_text().removeprefix(before)
+
+
 def test_a_run_of_a_pattern_can_be_used_from_elsewhere(
     photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

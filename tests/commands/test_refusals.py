@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +65,27 @@ def test_a_current_folder_that_is_gone(capsys: pytest.CaptureFixture[str], photo
     with chdir("gone"):
         Path("../gone").resolve().rmdir()
         assert "the current folder is not there any more; cd to" in refused(capsys, "audit", str(photos))
+
+
+def test_links_to_nothing_as_to_a_disk_that_is_not_mounted(
+    capsys: pytest.CaptureFixture[str], photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("away").symlink_to("/mnt/none")
+    for call in (
+        "fit away -k 3 -o run",
+        "report away",
+        "fit photos -k 3 -o away/run",
+        "pack photos -o away",
+    ):
+        assert "away: a link to /mnt/none, which is not there" in refused(capsys, *call.split()), call
+    monkeypatch.setenv("XDG_CACHE_HOME", "away")
+    assert "set XDG_CACHE_HOME to a folder" in refused(capsys, "fit", "photos", "-k", "3", "-o", "run", *TINY)
+
+
+def test_a_name_that_is_too_long_is_no_failing_disk(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
+    long = "x" * 300
+    for call in (f"fit photos -k 3 -o {long}", f"audit photos -o {long[:250]}.csv", f"report {long}"):
+        assert "File name too long" in refused(capsys, *call.split()), call
 
 
 def test_the_list_of_images_is_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
@@ -158,6 +180,20 @@ def test_a_file_system_without_locks_can_hold_a_run(photos: Path, monkeypatch: p
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
+    assert fit(photos) == 0
+
+
+def test_a_file_system_whose_folders_cannot_be_synced_can_hold_a_run(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def of_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files)
     assert fit(photos) == 0
 
 

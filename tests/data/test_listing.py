@@ -181,6 +181,13 @@ def test_csv_without_the_column(tmp_path: Path) -> None:
         list_source(tmp_path / "table.csv")
 
 
+@pytest.mark.parametrize("line", ['"b.png', '"b" at night.png', '"' + "b" * 200_000])
+def test_a_quote_that_is_not_closed_swallows_no_lines(tmp_path: Path, line: str) -> None:
+    (tmp_path / "table.csv").write_text(f"path\na.png\n{line}\nc.png\n")
+    with pytest.raises(UserError, match=r"table\.csv, line \d: .*; is a quote not closed\?$"):
+        list_source(tmp_path / "table.csv")
+
+
 def test_a_list_in_utf16_is_told_to_be_saved_anew(tmp_path: Path) -> None:
     for name, what in (("table.csv", "save it as csv in UTF-8"), ("list.txt", "save it in UTF-8")):
         (tmp_path / name).write_text("path\na.png\n", encoding="utf-16")

@@ -107,6 +107,14 @@ def test_the_current_folder_is_no_place_for_a_model(trained, tmp_path, monkeypat
     assert sorted(path.name for path in Path("model").iterdir()) == ["model.json", "model.safetensors"]
 
 
+def test_where_a_disk_is_mounted_is_no_place_for_a_model(trained, tmp_path, monkeypatch):
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    with pytest.raises(UserError, match=r"volume is mounted there; name one inside it, such as .*/volume/model$"):
+        trained.save(tmp_path / "volume")
+    assert [path.name for path in tmp_path.rglob("*")] == ["volume"]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(errno.ENOSPC, "full"), RunError)],
@@ -141,6 +149,21 @@ def test_a_failure_to_exchange_the_folders_leaves_the_old_model(trained, folder,
     with pytest.raises((KeyboardInterrupt, RunError)):
         trained.save(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_model_that_belongs_to_a_containers_image_is_replaced(trained, folder, monkeypatch):
+    rename = Path.rename
+
+    def broken(path, target):
+        if path == folder and target.name == "model.replaced":
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", broken)
+    (folder / "model.json").write_text("old")
+    trained.save(folder)
+    assert TrainedModel.load(folder).digest() == trained.digest()
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 

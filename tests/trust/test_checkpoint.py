@@ -90,6 +90,18 @@ def test_hostile_manifests(folder: Path) -> None:
     assert load_newest(folder) is None
 
 
+def test_what_a_new_start_saves_outlives_the_damaged_ones_ahead_of_it(folder: Path) -> None:
+    """As a run does whose checkpoints are all damaged: it begins anew, and may be stopped again before it comes past them."""
+    for path in checkpoints(folder):
+        (path / "state.safetensors").write_bytes(b"")
+    for step in (0, 1):
+        save_checkpoint(folder, step, {"w": torch.full((50, 10), float(step))}, {"step": step})
+        assert taken(folder) == step
+    for step in (4, 5):  # it has come past them, and two are kept, as ever
+        save_checkpoint(folder, step, {"w": torch.full((50, 10), float(step))}, {"step": step})
+    assert [path.name for path in checkpoints(folder)] == ["step-0000000004", "step-0000000005"]
+
+
 def test_a_failed_save_leaves_the_one_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
     import os

@@ -49,7 +49,10 @@ def check_least(option: str, value: int | None, least: int) -> None:
 
 
 def check_folder(output: Path, source: str | Path | None = None) -> None:
-    """Refuse an output folder that is a file, the root, or inside `source`, the images' own, which is only read."""
+    """Refuse a file, a link to nothing, the root, or a place inside `source`, the images' own folder, which is only read."""
+    for path in (output, *output.parents):
+        if path.is_symlink() and not path.exists():
+            raise no_such(path)
     if output.exists() and not output.is_dir():
         raise UserError(f"{output} is a file; name a folder with -o")
     if output.resolve() == Path("/"):

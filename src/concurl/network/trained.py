@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from concurl.atomic import cannot_write, sync_folder, write_synced
+from concurl.atomic import cannot_write, rename_folder, sync_folder, write_synced
 from concurl.config import Config, filled
 from concurl.errors import UserError, said_by
 from concurl.network.encoder import check_encoder
@@ -53,6 +53,10 @@ class TrainedModel:
         place = folder.resolve()
         if _current_folder_is_in(place):  # it would be replaced under our feet
             raise UserError(f"{folder}: the current folder is in use; name one inside it, such as {folder / 'model'}")
+        if place.is_mount():  # a container's volume, say: it cannot be renamed
+            raise UserError(
+                f"{folder}: a disk or volume is mounted there; name one inside it, such as {folder / 'model'}"
+            )
         aside, former = (place.with_name(place.name + ending) for ending in (".part", ".replaced"))
         _check_ours(place, folder)
         _check_ours(aside, aside)
@@ -72,7 +76,7 @@ class TrainedModel:
             write_synced(aside / "model.json", (json.dumps(about, indent=2) + "\n").encode())
             if place.exists():
                 _remove(former)
-                place.rename(former)
+                rename_folder(place, former)
             aside.rename(place)
             sync_folder(place.parent)
             _remove(former)

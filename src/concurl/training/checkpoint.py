@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from concurl.atomic import cannot_write, sync_folder, write_synced
+from concurl.atomic import cannot_write, rename_folder, sync_folder, write_synced
 
 log = logging.getLogger("concurl")
 KEPT = 2
@@ -40,7 +40,8 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], facts: 
         if isinstance(error, OSError):
             raise cannot_write(error, final, len(weights)) from error
         raise
-    for old in checkpoints(folder)[:-KEPT]:
+    # Those of later steps are damaged, as the run has begun again before them: they must not count, or this one would go.
+    for old in [path for path in checkpoints(folder) if path.name <= final.name][:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -48,7 +49,7 @@ def _exchange(aside: Path, final: Path) -> None:
     """Give `aside` its name; what had that name goes only when the new one stands there."""
     replaced = aside.with_name(f"{aside.stem}.old.part")
     if final.exists():
-        os.rename(final, replaced)
+        rename_folder(final, replaced)
     try:
         os.rename(aside, final)
     except BaseException:

@@ -41,7 +41,7 @@ class LogFile(logging.Handler):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.path = path
+        self.path = path.absolute()  # while a list is read, the current folder is the one that its paths start from
         self.setFormatter(OneLine("%(asctime)s %(message)s"))
         _append(path, b"")  # so that a folder that cannot be written to is noticed now
 
