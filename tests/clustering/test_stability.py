@@ -55,5 +55,17 @@ def test_each_top_that_is_nearly_as_high_stands_out() -> None:
     assert standing_out(found | {10: 0.99 * NEARLY - 0.001}) == [2, 4]
 
 
+def test_a_ripple_does_not_stand_out() -> None:
+    # Of the demo's features, trained with one thread: nine groups, and ripples of 0.008 and 0.006 behind them.
+    found = {7: 0.732, 8: 0.924, 9: 0.930, 10: 0.889, 11: 0.897, 12: 0.847, 13: 0.853, 14: 0.822, 15: 0.809}
+    assert standing_out(found) == [9]
+    assert standing_out(found | {13: 0.847 + 1.1 * CLOSE}) == [9, 13]
+
+
+@pytest.mark.parametrize("found", [{2: 0.99, 3: 0.9, 4: 0.5}, {2: 0.5, 3: 0.9, 4: 0.99}, {2: 1.0, 3: 1.0, 4: 1.0}])
+def test_the_first_and_the_last_may_stand_out(found: dict[int, float]) -> None:
+    assert standing_out(found) == [4 if found[4] > 0.9 else 2]
+
+
 def test_where_nothing_is_stable_there_is_an_end_to_the_equals() -> None:
     assert standing_out({2: 0.009, 3: 0.01, 4: 0.011}) == [4]

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import torch
+from scipy.signal import find_peaks
 from torch import Tensor
 
 from concurl.clustering.metrics import ari
@@ -37,17 +38,21 @@ def stabilities(x: Tensor, counts: Sequence[int], *, seed: int = 0) -> Iterator[
 
 
 def standing_out(found: dict[int, float]) -> list[int]:
-    """The K whose groups stand out from those of K - 1 and K + 1, from coarse to fine.
+    """The K at which the stability has a peak that is no ripple, from coarse to fine; `found` has every K from 2 on.
 
     A few coarse groups (animals and vehicles) are nearly always stable, so the highest stability says little: every peak
     counts that is nearly as high. Of equals take the largest K: two groups of one kind are easy to join, but a mixed group
     is hard to divide.
     """
-    least = NEARLY * max(found.values())
+    counts = list(found)
+    beyond = -1.0  # the first and the last K may be peaks as well
+    curve = np.array([beyond, *found.values(), beyond])
+    # Prominence: how far one must go down from a peak before the curve rises above it.
+    tops, _ = find_peaks(curve, height=NEARLY * max(found.values()), prominence=CLOSE)
     peaks = set()
-    for k, stability in found.items():
-        if stability >= max(least, found.get(k - 1, 0.0), found.get(k + 1, 0.0)):
-            while k + 1 in found and found[k + 1] >= stability - CLOSE:
-                k += 1
-            peaks.add(k)
+    for k in (counts[top - 1] for top in tops):
+        stability = found[k]
+        while found.get(k + 1, beyond) >= stability - CLOSE:
+            k += 1
+        peaks.add(k)
     return sorted(peaks)
