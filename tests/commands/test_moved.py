@@ -82,7 +82,7 @@ def test_a_run_of_a_list_goes_on_from_elsewhere_if_its_pictures_must_be_decoded_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cold"))
     before = Path("../run/train.log").read_text()
     assert main("fit --resume -o ../run --quiet --no-report".split()) == 0
-    assert "pack: 24 of 24 files" in Path("../run/train.log").read_text().removeprefix(before)
+    assert "read: 24 of 24 files" in Path("../run/train.log").read_text().removeprefix(before)
 
 
 def test_a_run_of_a_pattern_can_be_used_from_elsewhere(

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -182,6 +183,18 @@ def test_a_signal_within_a_destructor_is_not_lost(
         fade_and_work_on(number)
     assert "ignored" not in capfd.readouterr().err
     assert (sys.unraisablehook, signal.getsignal(number)) == before
+
+
+def test_a_signal_is_not_sent_again_while_the_first_is_still_being_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def slow_start(thread: threading.Thread) -> None:  # as on a busy machine
+        start(thread)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(threading.Thread, "start", slow_start)
+    with termination_as_exception(), pytest.raises(KeyboardInterrupt):
+        fade_and_work_on(signal.SIGINT)
 
 
 def test_other_errors_of_destructors_go_where_they_went(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -73,7 +75,15 @@ def _ask_again(otherwise: Callable[[Any], object], lost: Any) -> None:
     if isinstance(lost.exc_value, Terminated):
         number = lost.exc_value.number
         signal.signal(number, _terminate)
-    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+    threading.Thread(target=_send, args=(number,)).start()
+
+
+def _send(number: int) -> None:
+    """Send the signal once the main thread has left `_ask_again`, in which what it raises would be lost as well."""
+    main = threading.main_thread().ident or 0
+    while any(frame.f_code is _ask_again.__code__ for frame, _ in walk_stack(sys._current_frames().get(main))):
+        time.sleep(0.01)
+    os.kill(os.getpid(), number)
 
 
 class SignalWatch:
