@@ -106,9 +106,8 @@ class Health:
             "empty",
             patience,
             K - used > missed,
-            f"only {used} of {K} clusters are used before their sizes are evened out. Usually K is larger than what "
-            f"the images hold, or clustering began too early: try {fewer}more --epochs or a later "
-            "--cluster-start",
+            f"only {used} of {K} clusters are used. Any other has images only because sizes are evened out. Usually K is larger "
+            f"than what the images hold, or clustering began too early: try {fewer}more --epochs or a later --cluster-start",
         )
 
     def _look_at_features(self, std: float, dimensions: float | None, patience: int) -> None:
