@@ -23,7 +23,7 @@ from plainly import plainly
 from sample import Sample
 
 RESULTS = Path(__file__).parent.parent / "results"
-READOUTS = ("codes", "p", "vote", "kmeans_v_xi")
+READOUTS = ("codes", "p", "vote", "kmeans_v_xi", "balanced_v_xi")
 SCORES = [f"{readout}_{metric}" for readout in READOUTS for metric in ("acc", "nmi", "ari")]
 SCORES += ["diversity_mean", "diversity_std"]
 COLUMNS = [

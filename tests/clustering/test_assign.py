@@ -277,7 +277,7 @@ def test_byol_alone_is_clustered_by_kmeans_on_v_xi(tiny, images, projector_dim):
     assert torch.equal(trained.A, A) == (projector_dim == 8)
     eye = torch.eye(3).expand(5, 3, 3)
     torch.testing.assert_close(trained.A @ trained.A.transpose(1, 2), eye, rtol=0, atol=1e-5)
-    found = partitions(whole, 4, clustered=config.clusters)
+    found = partitions(whole, config)
     assert "codes" not in found
     np.testing.assert_array_equal(found["kmeans_v_xi"], whole.labels)
 

@@ -1,5 +1,7 @@
 """Where labels come in: which images count, what a judge gives away, which label files are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from concurl.clustering.assign import Assignment
 from concurl.clustering.evaluate import evaluate, judge_of, partitions, pixel_baseline, read_labels, table
 from concurl.clustering.metrics import scores
+from concurl.config import Config
 from concurl.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -193,8 +196,8 @@ def an_assignment(n=60, k=3):
 
 def test_every_way_to_read_clusters():
     a, truth = an_assignment()
-    found = partitions(a, 3, clustered=True)
-    assert list(found) == ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi"]
+    found = partitions(a, Config(n_clusters=3))
+    assert list(found) == ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi", "balanced_v_xi"]
     np.testing.assert_array_equal(found["codes"], a.labels)
     np.testing.assert_array_equal(found["p"], a.p_labels)
     np.testing.assert_array_equal(found["vote"], a.vote.argmax(1))
@@ -204,17 +207,28 @@ def test_every_way_to_read_clusters():
 def test_byol_alone_is_scored_by_the_clusters_that_it_gives():
     """They are k-means' on v_xi with the run's own seed, on the images it was trained on: another k-means may find others."""
     a, _ = an_assignment()
-    found = partitions(a, 3, clustered=False)
-    assert list(found) == ["kmeans_v_xi", "kmeans_y_theta"]
+    found = partitions(a, Config(n_clusters=3, beta=0, gamma=0))
+    assert list(found) == ["kmeans_v_xi", "kmeans_y_theta", "balanced_v_xi"]
     np.testing.assert_array_equal(found["kmeans_v_xi"], a.labels)
 
 
-@pytest.mark.parametrize(("left", "clusters", "ways"), [(5, 6, 3), (6, 6, 5)])
+@pytest.mark.parametrize("balance", [1.0, 0.0])
+def test_k_means_is_told_once_that_clusters_have_equal_sizes(balance):
+    """As the codes are: without that, what balance brings would pass for what was learned."""
+    angles = np.concatenate([RNG.normal(0, 0.3, 90), RNG.normal(1.2, 0.1, 30)])  # a large kind and a small one
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    a = replace(an_assignment(120, 2)[0], branches={"v_xi": x})
+    found = partitions(a, Config(n_clusters=2, balance=balance, epsilon=0.05))
+    smaller = {name: np.bincount(labels, minlength=2).min() for name, labels in found.items()}
+    assert (smaller["balanced_v_xi"] > smaller["kmeans_v_xi"]) == (balance == 1)
+
+
+@pytest.mark.parametrize(("left", "clusters", "ways"), [(5, 6, 3), (6, 6, 6)])
 def test_fewer_images_than_clusters_may_be_left_of_a_runs(left, clusters, ways):
     """Its folder lives on: those that are there can still be scored."""
     a, _ = an_assignment(left, clusters)
-    every = ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi"]
-    assert list(partitions(a, clusters, clustered=True)) == every[:ways]
+    every = ["codes", "p", "vote", "kmeans_y_theta", "kmeans_v_xi", "balanced_v_xi"]
+    assert list(partitions(a, Config(n_clusters=clusters))) == every[:ways]
 
 
 def test_table_shows_every_partition():

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from concurl.clustering.assign import Assignment
 from concurl.clustering.metrics import Labels, scores
+from concurl.config import Config
 from concurl.csvfile import read_columns
 from concurl.data.files.shards import is_shard
 from concurl.errors import UserError, no_such
-from concurl.objective.kmeans import spherical_kmeans
+from concurl.objective.kmeans import balanced_kmeans, spherical_kmeans
 from concurl.training.monitor import Judge
 
 log = logging.getLogger("concurl")
@@ -35,25 +36,29 @@ TITLES = {
     "kmeans_w_theta": "k-means on the predictions w",
     "kmeans_y_xi": "k-means on the target encoder's features",
     "kmeans_v_xi": "k-means on the target's projections",
+    "balanced_v_xi": "Equal-sized k-means on the target's projections",
     "kmeans_pixels": "k-means on the pixels (nothing learned)",
 }  # of the partitions, for people; files keep the short names
 
 
-def partitions(
-    assignment: Assignment, n_clusters: int, *, clustered: bool, device: torch.device | None = None
-) -> dict[str, Labels]:
+def partitions(assignment: Assignment, config: Config, device: torch.device | None = None) -> dict[str, Labels]:
     """Every partition of the images that a run offers: its own, by p, by the soft vote, and by k-means on each branch kept.
 
-    `clustered` is False for BYOL alone: its prototypes were never trained, and its own partition is k-means on v_xi. Where fewer
-    images are left than there are clusters, k-means has no say.
+    BYOL alone never trained its prototypes: its own partition is k-means on v_xi. That clusters have equal sizes is a hint
+    that the codes have, so k-means has it once, too. Where fewer images are left than there are clusters, it has no say.
     """
-    found = {"codes" if clustered else "kmeans_v_xi": assignment.labels}
-    if clustered:
+    found = {"codes" if config.clusters else "kmeans_v_xi": assignment.labels}
+    if config.clusters:
         found |= {"p": assignment.p_labels, "vote": assignment.vote_labels}
     for name, values in assignment.branches.items():
-        if f"kmeans_{name}" not in found and len(values) >= n_clusters:
-            x = torch.from_numpy(values).to(device)
-            found[f"kmeans_{name}"] = spherical_kmeans(x, n_clusters, seed=0)[1].cpu().numpy()
+        if len(values) < config.n_clusters:
+            continue
+        x = torch.from_numpy(values).to(device)
+        centres, labels = spherical_kmeans(x, config.n_clusters, seed=0)
+        found.setdefault(f"kmeans_{name}", labels.cpu().numpy())
+        if name == "v_xi":
+            labels = balanced_kmeans(x, centres, config.epsilon, config.balance)[1]
+            found["balanced_v_xi"] = labels.cpu().numpy()
     return found
 
 

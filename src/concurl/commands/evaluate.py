@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     assignment = assign(trained, opened.images.images, branches=run.SCORED, advance=progress.advance)
     progress.close()
     device = trained.model.prototypes.device
-    found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=device)
+    found = partitions(assignment, config, device)
     scores = score(found, labels)
     print(table(scores))
     known = labels >= 0

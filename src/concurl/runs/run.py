@@ -188,7 +188,7 @@ def conclude(
         assignment = assign_embeddings(trained, x, kept)
     scores = None
     if labels is not None:
-        found = partitions(assignment, config.n_clusters, clustered=config.clusters, device=arithmetic.device)
+        found = partitions(assignment, config, arithmetic.device)
         scores = evaluate(found, labels)
     result = Result(trained, assignment, scores, trainer.metrics.rows, trainer.health.warnings)
     if trainer.folder is not None:
