@@ -15,8 +15,10 @@ NOTES = {
 The others' figures are as they report them: the paper's and those *by the paper* in its table 3, ProPos and BYOL by its recipe in
 table 2 of [arXiv 2111.11821](https://arxiv.org/abs/2111.11821), SCAN in the README of its code ([arXiv
 2005.12320](https://arxiv.org/abs/2005.12320)), the follow-up in the README of its own ([arXiv
-2105.01289](https://arxiv.org/abs/2105.01289)). Encoders: ResNet-34 in the paper, in PICA and in our runs of the paper's recipe;
-ResNet-18 in ProPos and in all our other runs.
+2105.01289](https://arxiv.org/abs/2105.01289)). Not all are of the 60,000 images: the follow-up's code trains on the 50,000
+training images and scores them and the test images apart (its README does not say which score it gives), SCAN trains on the
+former and is scored on the latter. Encoders: ResNet-34 in the paper, in PICA and in our runs of the paper's recipe; ResNet-18 in
+the follow-up, in ProPos and in all our other runs.
 
 **`modern` was tuned on this set.** A run sees no label, but the recipe's settings (smaller views, balanced prototypes, the
 learning rate of the second stage) come from trials whose ACC on CIFAR-10 we looked at ([log](log.md)). So these scores are no

@@ -7,7 +7,7 @@ PEERS = {
         ("PICA (by the paper)", 0.696, 0.591, 0.512),
         ("BYOL + k-means, the paper's", 0.638, 0.429, 0.440),
         ("ConCURL, the paper's", 0.785, 0.667, 0.614),
-        ("the authors' follow-up, ConCURL_NCE (checkpoint chosen by labels)", 0.846, 0.762, 0.715),
+        ("the authors' follow-up, ConCURL_NCE (trained on 50,000, checkpoint chosen by labels)", 0.846, 0.762, 0.715),
         ("SCAN (three stages, train -> test, its best model)", 0.883, 0.797, 0.772),
         ("BYOL + k-means by ProPos' recipe (1000 epochs)", 0.894, 0.817, 0.790),
         ("ProPos (1000 epochs, 4 GPUs)", 0.943, 0.886, 0.884),
