@@ -18,7 +18,7 @@ demo-quick: $(VENV)/ready
 
 # In two processes, as most tests leave a second core idle; who is done first takes from what the other has left.
 test: $(VENV)/ready-dev lint
-	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

@@ -236,3 +236,11 @@ def test_given_values_are_never_settled_over() -> None:
     config, said = settle(given, CIFAR)
     assert (config.epochs, config.batch_size, config.encoder, config.preset) == (3, 100, "resnet50", "free")
     assert not any(line.startswith(("epochs", "batch_size", "encoder", "preset")) for line in said)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_config_shows_what_differs_from_the_defaults(name: str) -> None:
+    assert repr(Config()) == "Config()"
+    config = recipe(name)
+    assert eval(repr(config), {"Config": Config}) == config
+    assert "tau=" not in repr(config)

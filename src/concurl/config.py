@@ -45,7 +45,7 @@ class Range(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
     """All options of a run."""
 
@@ -191,6 +191,11 @@ class Config:
         for name, kind in _annotations().items():
             _check_value(self, name, kind)
         _check_rest(self)
+
+    def __repr__(self) -> str:
+        """What differs from the defaults: all of it would fill a screen."""
+        values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return f"Config({', '.join(f'{field.name}={value!r}' for field, value in values if value != field.default)})"
 
     def replace(self, **changes: Any) -> Config:
         """A copy with other values; for an unknown name the error suggests the nearest known one."""

@@ -82,6 +82,10 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     >>> model = ConCURL(n_clusters=10, recipe="digits", options={"epochs": 1}).fit(images)
     >>> bool((model.predict(images[:5]) == model.labels_[:5]).all())
     True
+    >>> model.predict_proba(images[:5]).shape, model.transform(images[:5]).shape
+    ((5, 10), (5, 64))
+    >>> model.assign(images[:5]).agreement.shape
+    (5,)
     """
 
     def __init__(

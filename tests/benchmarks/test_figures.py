@@ -114,11 +114,13 @@ def test_the_four_losses_are_those_of_the_table() -> None:
     """byol-soft-300 is not taken for soft-300, and BYOL alone has no codes."""
     found = {"byol-soft-300-seed0": "0.81", "soft-300-seed0": "0.5", "byol-300-seed0": ""}
     found |= {"concurl-300-seed0": "0.7", "concurl-300-seed1": "0.9", "concurl-1000": "0.99"}
-    rows = [{"name": name, "codes_acc": acc, "kmeans_v_xi_acc": "0.6", "minutes": "7"} for name, acc in found.items()]
+    scores = {"kmeans_v_xi_acc": "0.6", "balanced_v_xi_acc": "0.65"}  # the second told only where there are no codes
+    rows = [{"name": name, "codes_acc": acc, "minutes": "7", **scores} for name, acc in found.items()]
     rows[-2]["minutes"] = "9"
     assert [line.split(" | ")[1:] for line in four_losses("cifar10", rows)[2:]] == [
         ["0.500", "7.0 |"],
         ["0.600", "7.0 |"],
+        ["0.650", "|"],
         ["0.810", "7.0 |"],
         ["0.700, 0.900 (mean 0.800, deviation 0.141)", "8.0 |"],
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from concurl import ConCURL, Config
+from concurl import ConCURL, Config, estimator
 from concurl.errors import UserError
 from concurl.recipes import CPU_SIZE, recipe
 from mean_colour import MeanColour
@@ -247,3 +248,9 @@ def test_an_interruption_is_no_error_to_be_caught(
         ConCURL(3, recipe="digits", options=OPTIONS, views=views).fit(images)
     assert ends is KeyboardInterrupt or caught.value.code == 128 + number  # type: ignore[attr-defined]
     assert signal.getsignal(number) is before
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    found = doctest.testmod(estimator)
+    assert found.attempted >= 5
+    assert found.failed == 0
