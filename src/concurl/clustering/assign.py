@@ -1,6 +1,6 @@
 """From a trained model to labels and confidences, which depend on the image alone and never on its batch.
 
-The paper labels by the argmax of q, which is balanced over a batch: alone, or in another batch, an image would get another
+The paper labels by the argmax of q, which is balanced over many images: alone, or among others, an image would get another
 label. Here the balance is found once, over the whole training set, and its K log-scalings u are kept with the model:
 label = argmax_k(<z, c_k> / epsilon + u_k).
 """

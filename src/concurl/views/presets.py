@@ -105,7 +105,7 @@ def view_spec(config: Config) -> ViewSpec:
 
 
 def _natural(size: int) -> ViewSpec:
-    """The paper's. NOTE: it does not give the strengths of the jitter; these are from BYOL, which it follows."""
+    """The paper's. NOTE: it does not give the strengths of the jitter; these are BYOL's."""
     return ViewSpec(
         size,
         crop_min=0.08,
