@@ -58,6 +58,8 @@ def test_json_round_trip_and_older_files(tmp_path: Path) -> None:
     assert Config.from_json(path) == config
     path.write_text('{"epochs": 3}')  # a version that knew one option only
     assert Config.from_json(path) == Config(epochs=3)
+    assert Config(epochs=3).batch_norm == "joint"  # as all did before there was a choice
+    assert not Config().same_features(Config(batch_norm="apart"))
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -106,6 +106,9 @@ class Config:
     """[g] Hidden width of the cluster head. None: the projector's."""
     embedding_dim: Annotated[int, Range(2, 1_000_000)] = 256
     """[d] Dimension of the cluster embeddings z and of the prototypes."""
+    batch_norm: Literal["joint", "apart"] = "joint"
+    """[f, g, h] Whose statistics batch norm takes in training. joint: those of all views of a batch together; apart: of each view
+    its own. NOTE: the paper leaves it open. BYOL's code: apart."""
     tau_b: Annotated[float, Range(0, 1)] = 0.99
     """[tau_B] Decay of the target network's exponential average."""
     tau_b_end: Annotated[float | None, Range(0, 1)] = None

@@ -86,6 +86,15 @@ def test_same_seed_same_bytes_other_seed_other_weights(photos: Path) -> None:
     assert Path("run/model/model.safetensors").read_bytes() != weights
 
 
+def test_views_apart_are_another_training(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit(photos) == 0
+    together = Path("run/model/model.safetensors").read_bytes()
+    assert fit(photos, "--overwrite", "--batch-norm", "apart") == 0
+    assert json.loads(Path("run/config.json").read_text())["batch_norm"] == "apart"
+    assert Path("run/model/model.safetensors").read_bytes() != together
+    assert "joint, apart" in refused(capsys, "fit", str(photos), "-k", "3", "-o", "x", "--batch-norm", "each")
+
+
 def test_without_labels_nothing_is_embedded_for_scores(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embeddings, branches = run.embeddings, []
     monkeypatch.setattr(run, "embeddings", lambda *a, **how: branches.append(how["branches"]) or embeddings(*a, **how))

@@ -115,6 +115,50 @@ def test_target_in_training_normalises_with_its_own_batch(model):
     assert not torch.allclose(model.target(x).v, want.v)
 
 
+@pytest.mark.parametrize("n_views", [2, 3])
+def test_views_apart_are_passes_of_their_own(tiny, n_views):
+    """Outputs, gradients and statistics of a pass for each view, which with one pass for all are others."""
+    torch.manual_seed(0)
+    model = Model(tiny(n_views=n_views, batch_norm="apart")).double().train()
+    joint = Model(tiny(n_views=n_views)).double().train()
+    joint.load_state_dict(model.state_dict())
+    plain = copy.deepcopy(joint)
+    views = [images(seed=v).double() * (1 + v) + v for v in range(n_views)]  # views that look different
+
+    def trained(model, passes):
+        """(outputs of both branches, gradients), all rows of the first view first."""
+        seen = [(*model(x), *model.target(x)[:3]) for x in passes]
+        outputs = [torch.cat(parts) for parts in zip(*seen, strict=True)]
+        sum(t.sin().sum() for t in outputs if t.requires_grad).backward()
+        return outputs, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+    found, want, together = (
+        trained(model, [torch.cat(views)]),
+        trained(plain, views),
+        trained(joint, [torch.cat(views)]),
+    )
+    assert (
+        found[1].keys()
+        == want[1].keys()
+        == dict(model.named_parameters()).keys()
+        - {
+            "prototypes",
+            *(f"target.{name}" for name, _ in model.target.named_parameters()),
+        }
+    )
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
+    for got, other in zip(found[0], together[0], strict=True):
+        assert not torch.allclose(got, other, rtol=1e-2)
+    norm = "online.encoder.stem.1.running_var"
+    assert not torch.allclose(model.state_dict()[norm], joint.state_dict()[norm], rtol=1e-2)
+
+    joint.load_state_dict(model.state_dict())
+    x = images(n=5).double()  # evaluation knows no views
+    assert all(torch.equal(a, b) for a, b in zip(model.eval()(x), joint.eval()(x), strict=True))
+    assert torch.equal(model.target(x).v, joint.target(x).v)
+
+
 def test_heads_are_linear_norm_relu_linear(model):
     x = images()
     for _ in range(20):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from concurl.errors import UserError
 from concurl.training.accumulate import AccumulatedStep, count_parts, statistics_kept
 from concurl.training.step import Step
 from concurl.training.trainer import Trainer
@@ -102,19 +103,30 @@ def test_codes_are_those_of_the_whole_batch(tiny, double, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["online", "target"])
-def test_batch_norm_follows_the_parts_and_not_the_look_before(tiny, double, source):
-    """Three parts are three passes with gradients; the pass that only looks leaves no trace."""
-    trainer = trainer_for(tiny(batch_size=24, micro_batch=8, codes_from=source), norms=True)
+@pytest.mark.parametrize(("norm", "passes"), [("joint", 1), ("apart", 2)])
+def test_batch_norm_follows_the_parts_and_not_the_look_before(tiny, double, source, norm, passes):
+    """Three parts are three passes with gradients, of all views or of each; the pass that only looks leaves no trace."""
+    config = tiny(batch_size=24, micro_batch=8, codes_from=source, batch_norm=norm)
+    trainer = trainer_for(config, norms=True)
     inputs: list[torch.Tensor] = []
     first = next(module for module in trainer.model.online.modules() if isinstance(module, _BatchNorm))
     first.register_forward_hook(lambda _, x, y: inputs.append(x[0].detach()) if y.requires_grad else None)
     mean = first.running_mean.clone()
     trainer.fit()
-    assert len(inputs) == 3 * STEPS
+    assert [len(x) for x in inputs] == [16 // passes] * (3 * passes * STEPS)
     for x in inputs:
         mean = mean.lerp(x.mean((0, 2, 3)), 0.1)
     torch.testing.assert_close(first.running_mean, mean)
-    assert int(first.num_batches_tracked) == 3 * STEPS
+    assert int(first.num_batches_tracked) == 3 * passes * STEPS
+
+
+@pytest.mark.parametrize(("batch", "micro"), [(24, 1), (23, 5)])
+def test_views_apart_need_parts_of_two_images(tiny, batch, micro):
+    """A single row has no statistics. 23 images are 23 parts: see below."""
+    config = tiny(batch_size=batch, micro_batch=micro, batch_norm="apart")
+    with pytest.raises(UserError, match=rf"batch_size={batch} and micro_batch={micro}: .* a larger --micro-batch"):
+        Trainer(config, pictures())
+    Trainer(config.replace(batch_norm="joint"), pictures())
 
 
 @pytest.mark.parametrize(

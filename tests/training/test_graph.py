@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,9 +129,9 @@ def test_a_lack_of_memory_is_not_taken_for_a_failing_compiler(monkeypatch: pytes
         curve(TINY)
 
 
-@pytest.mark.parametrize("micro_batch", [None, 4])
-def test_compiled_steps_are_the_same_steps(micro_batch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TINY.replace(micro_batch=micro_batch)
+@pytest.mark.parametrize("changes", [{}, {"micro_batch": 4}, {"batch_norm": "apart"}], ids=["plain", "parts", "apart"])
+def test_compiled_steps_are_the_same_steps(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TINY.replace(**changes)
     traced_only(monkeypatch)
     plain = curve(config.replace(compile="off"))
     assert curve(config) == pytest.approx(plain, rel=1e-4)

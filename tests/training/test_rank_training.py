@@ -42,9 +42,11 @@ def test_fifty_steps_are_those_of_one_process(size, config, reference, tmp_path)
 
 
 @pytest.mark.parametrize("size", RANKS)
-def test_parts_of_a_batch_are_the_same_on_any_number_of_ranks(size, config, tmp_path):
+@pytest.mark.parametrize("norm", ["joint", "apart"])
+def test_parts_of_a_batch_are_the_same_on_any_number_of_ranks(size, norm, config, tmp_path):
     """Batch norm sees a part, so each part must be made of the same images; the queue takes them in one order."""
     config = config.replace(epochs=2, cluster_start=0.2, micro_batch=20, batch_size=40, queue_size=50, min_sureness=0.6)
+    config = config.replace(batch_norm=norm)
     (want,), found = (trained(n, tmp_path / str(n), config) for n in (1, size))
     assert len(want["losses"]) == 4
     assert_same(found[0], want, 1e-9)
@@ -128,18 +130,19 @@ def bytes_of_a_step(world: World, config: Config) -> tuple[int, int]:
     online = [m for name, m in model.named_modules() if isinstance(m, AllReduceBatchNorm) and "target" not in name]
     formula = 4 * sum(p.numel() for p in learned)  # gradients
     formula += 4 * len(learned)  # which of them took part
-    formula += trainer.parts * 4 * 2 * sum(m.num_features for m in norms)  # batch norm forward, both branches
-    formula += trainer.parts * 4 * 2 * sum(m.num_features for m in online)  # and backward
+    passes = trainer.parts * (c.n_views if c.batch_norm == "apart" else 1)
+    formula += passes * 4 * 2 * sum(m.num_features for m in norms)  # batch norm forward, both branches
+    formula += passes * 4 * 2 * sum(m.num_features for m in online)  # and backward
     if trainer.parts > 1:  # the look before, for the codes: as many channels as the target has
-        formula += trainer.parts * 4 * 2 * sum(m.num_features for m in norms if m not in online)
+        formula += passes * 4 * 2 * sum(m.num_features for m in norms if m not in online)
     formula += 4 * 2 * 2 * c.sinkhorn_iterations * c.n_clusters  # two views, largest and sum
     formula += 4 * 2 * trainer.local_batch * c.embedding_dim * (c.queue_size > 0)  # the queue's rows
     return seen, formula + 4 * 4  # the four losses
 
 
-@pytest.mark.parametrize("micro_batch", [None, 10])
-def test_what_a_step_sends_is_what_the_docs_say(micro_batch, config, tmp_path):
-    config = config.replace(cluster_start=0.0, micro_batch=micro_batch)
+@pytest.mark.parametrize(("micro_batch", "norm"), [(None, "joint"), (10, "joint"), (10, "apart")])
+def test_what_a_step_sends_is_what_the_docs_say(micro_batch, norm, config, tmp_path):
+    config = config.replace(cluster_start=0.0, micro_batch=micro_batch, batch_norm=norm)
     for measured, formula in in_ranks(2, bytes_of_a_step, tmp_path, config):
         assert measured == formula
 

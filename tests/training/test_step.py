@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from concurl.errors import UserError
-from concurl.network.model import Model
+from concurl.network.model import Embeddings, Model
 from concurl.objective.ensemble import draw_transforms
 from concurl.objective.queue import EmbeddingQueue
 from concurl.objective.sinkhorn import sinkhorn
@@ -68,8 +68,11 @@ def swav_codes(scores, epsilon, iterations):
 def plain_losses(step, x1, x2, code_branch="online"):
     """(L1, L2, L3) from equations 1 to 6 on the step's own networks, in float64."""
     c, model = step.config, copy.deepcopy(step.model).double()
-    _, _, z, w = model(torch.cat([x1, x2]).double())
-    target = model.target(torch.cat([x1, x2]).double())
+    passes = [torch.cat([x1, x2])] if c.batch_norm == "joint" else [x1, x2]
+    twin = Model(c.replace(batch_norm="joint")).double()
+    twin.load_state_dict(model.state_dict())
+    z, w = (torch.cat(parts) for parts in zip(*(twin(x.double())[2:] for x in passes), strict=True))
+    target = Embeddings(*map(torch.cat, zip(*(twin.target(x.double())[:3] for x in passes), strict=True)))
     (w1, w2), (v1, v2) = (normalize(t.detach(), dim=1).chunk(2) for t in (w, target.v))
     code_z = (z if code_branch == "online" else target.z).detach().chunk(2)
     C = normalize(model.prototypes.detach(), dim=1)
@@ -104,6 +107,19 @@ def test_loss_is_equation_7(tiny, name, kind):
     for part, weight, expected in zip(parts, weights, want, strict=True):
         assert part == pytest.approx(expected if weight else 0, rel=1e-4)
     assert loss == pytest.approx(sum(weight * part for weight, part in zip(weights, want, strict=True)), rel=1e-4)
+
+
+@pytest.mark.parametrize("branch", ["online", "target"])
+def test_with_views_apart_the_loss_is_that_of_a_pass_for_each(tiny, branch):
+    config = tiny(batch_norm="apart", codes_from=branch)
+    step, joint = make_step(config), make_step(config.replace(batch_norm="joint"))
+    x1, x2 = step.views(*batch(), torch.tensor(0))
+    x2 = x2 * 2 - 1  # with statistics of its own
+    want = plain_losses(step, x1, x2, branch)
+    found = step.losses((x1, x2), settings(config), True).tolist()
+    assert found == pytest.approx([sum(want), *want], rel=1e-4)
+    together = joint.losses((x1, x2), settings(config), True).tolist()
+    assert min(abs(a - b) for a, b in zip(found, together, strict=True)) > 1e-3
 
 
 def test_the_schedules_weights_are_the_ones_used(tiny):

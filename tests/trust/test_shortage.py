@@ -70,6 +70,7 @@ def test_the_fitting_part_follows_the_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert sizes == sorted(sizes)
     assert sizes[2] == 4 * sizes[1]
     assert sizes[-1] <= 2048, "never the size that failed"
+    assert memory._bytes_per_image(config.replace(batch_norm="apart")) == memory._bytes_per_image(config)
     parts = config.replace(micro_batch=64)
     assert memory.fitting_part(parts, torch.device("cpu")) == 32, "nor the part that failed"
 

@@ -40,10 +40,21 @@ class Branch(nn.Module):
         features = int(encoder.num_features)  # type: ignore[arg-type]
         self.projector = mlp(features, filled(config.projector_hidden), config.projector_dim)
         self.cluster_head = mlp(features, filled(config.cluster_hidden), config.embedding_dim)
+        self.passes = config.n_views if config.batch_norm == "apart" else 1  # of a batch in training
 
     def forward(self, x: Tensor) -> Embeddings:
-        y = self.encoder(x)
-        return Embeddings(y, self.projector(y), self.cluster_head(y))
+        y = self.through(self.encoder, x)
+        return Embeddings(y, self.through(self.projector, y), self.through(self.cluster_head, y))
+
+    def through(self, network: nn.Module, x: Tensor) -> Tensor:
+        """What `network` makes of the rows of x, in training those of all views, the first view's before the second's.
+
+        NOTE: the paper does not say whether batch norm sees all views together, in one pass, or each on its own, in a
+        pass for each. The online branch, its predictor and the target do the same.
+        """
+        if self.passes == 1 or not network.training:
+            return network(x)  # type: ignore[no-any-return]
+        return torch.cat([network(view) for view in x.chunk(self.passes)])
 
 
 class Model(nn.Module):
@@ -68,7 +79,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor) -> Embeddings:
         """The online branch with its prediction w."""
         online: Embeddings = self.online(x)
-        return online._replace(w=self.predictor(online.v))
+        return online._replace(w=self.online.through(self.predictor, online.v))
 
     @torch.no_grad()
     def update_target(self, tau_b: Tensor) -> None:

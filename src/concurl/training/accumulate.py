@@ -4,8 +4,8 @@ First all parts pass without gradients, for the embeddings that the codes need. 
 part passes again with gradients, which add up, and one update of the weights and of the target follows. Where the codes come
 from the target, the first pass is the one that every step makes through the target, and nothing is computed twice.
 
-NOTE: batch norm sees a part instead of the batch, and its running statistics move once per part. Without batch norm the
-outcome is that of the whole batch, up to rounding.
+NOTE: batch norm sees a part instead of the batch (or, with batch_norm=apart, one view of a part), and its running statistics move
+with each. Without batch norm the outcome is that of the whole batch, up to rounding.
 """
 
 from __future__ import annotations

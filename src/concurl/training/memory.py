@@ -82,7 +82,8 @@ def _bytes_per_image(config: Config) -> float:
 
     images = 2
     with torch.device("meta"):
-        model = Model(config)
+        # Views apart keep as much, but the weights would be counted again with each pass.
+        model = Model(config.replace(batch_norm="joint"))
         x = torch.zeros(config.n_views * images, config.channels, config.view_size, config.view_size)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(x)

@@ -90,10 +90,7 @@ class Step:
         return self.objective(online, known.target, now, clustering, known.codes)
 
     def both_branches(self, x: Tensor) -> tuple[Embeddings, Embeddings | None]:
-        """The embeddings of all views by the online branch and by the target (see `target`).
-
-        NOTE: all views go through in one pass, so batch norm normalises them together.
-        """
+        """The embeddings of all views by the online branch and by the target (see `target`)."""
         with self.side.beside() if self.side else nullcontext():
             target = self.target(x)
         online: Embeddings = self.model(x)

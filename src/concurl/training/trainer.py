@@ -67,6 +67,11 @@ class Trainer:
         self.epochs, self.batch_size, self.n_images = filled(config.epochs), filled(config.batch_size), len(images)
         self.local_batch = self.world.local(self.batch_size)
         self.parts = count_parts(self.batch_size, config.micro_batch, self.world.size)
+        if config.batch_norm == "apart" and self.parts == self.batch_size:
+            raise UserError(
+                f"batch_norm=apart with batch_size={self.batch_size} and micro_batch={config.micro_batch}: each image would "
+                "be a part of its own, and batch norm needs two of a view; take a larger --micro-batch"
+            )
         self.steps_per_epoch = self.n_images // self.batch_size
         self.schedule = Schedule(config, self.epochs * self.steps_per_epoch)
         self.arithmetic = Arithmetic.of(config)
