@@ -14,7 +14,7 @@ demo: $(VENV)/ready
 	$(BIN)/concurl demo
 
 demo-quick: $(VENV)/ready
-	$(BIN)/concurl demo --quick -o runs/demo-quick
+	$(BIN)/concurl demo --quick
 
 # In two processes, as most tests leave a second core idle; who is done first takes from what the other has left.
 test: $(VENV)/ready-dev lint

@@ -8,6 +8,7 @@ import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +40,9 @@ from concurl.training.interrupt import Interrupted
 
 log = logging.getLogger("concurl")
 Rows = slice | NDArray[np.int64]
+
+# Is nothing of a fit returned but rows? No argument of fit, as a subclass may have a fit of its own.
+_ROWS_ALONE: ContextVar[bool] = ContextVar("rows_alone", default=False)
 
 
 class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -117,6 +121,8 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             images = open_source(
                 X, image_size=config.image_size, reading=Reading.of(config), largest=largest, progress=progress
             ).images
+            if _ROWS_ALONE.get():
+                _check_whole(X, images.each_given().skipped)
             config, chosen = run.settled(config, images)
             run.tell(chosen)
             # a copy: the parameter stays as it was given, and a second fit starts where the first did
@@ -171,18 +177,22 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         opened = open_source(X, image_size=self.config_.image_size, reading=Reading.of(self.config_))
         images = opened.images.each_given()
         if images.skipped:
-            left_out = _few(images.skipped)
-            if not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES):
-                raise UserError(f"cannot be read: {left_out}; take them off the list, which has a label for each line")
-            log.warning("left out of %s: %s", X, left_out)
+            _check_whole(X, images.skipped)
+            log.warning("left out of %s: %s", X, _few(images.skipped))
         with torch_of_its_own():
             # The arithmetic of labels_: another estimator may have changed it since, or this may be a new process.
             Arithmetic.of(self.config_.replace(device=str(self.trained_.model.prototypes.device)))
             return assign(self.trained_, images.images)
 
+    def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.int64]:
+        """Train on a source; returns `labels_`. A list with a file that cannot be read is refused, as by `predict`."""
+        with _rows_alone():
+            return self.fit(X).labels_
+
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float32]:
-        """Train on a source; returns `embeddings_`."""
-        return self.fit(X).embeddings_
+        """Train on a source; returns `embeddings_`. A list with a file that cannot be read is refused, as by `predict`."""
+        with _rows_alone():
+            return self.fit(X).embeddings_
 
     def save(self, folder: str | Path) -> None:
         """Write the model as safetensors and json."""
@@ -241,6 +251,13 @@ class ConCURL(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             self.embeddings_: NDArray[np.float32] = found.embeddings[rows]
 
 
+def _check_whole(X: Any, skipped: Sequence[Skipped]) -> None:
+    """Refuse a list with files that cannot be read: the rows after a gap would belong to other files."""
+    listed = not isinstance(X, str | os.PathLike) or os.fspath(X).lower().endswith(LIST_SUFFIXES)
+    if skipped and listed:
+        raise UserError(f"cannot be read: {_few(skipped)}; take them off the list, which has a label for each line")
+
+
 def _few(skipped: Sequence[Skipped]) -> str:
     """The first of them by name, and how many more there are."""
     named = ", ".join(f"{skip.path} ({skip.status})" for skip in skipped[:3])
@@ -277,6 +294,15 @@ def _check_given(encoder: Any, views: Any = None) -> None:
         raise UserError(
             f"views={views!r}: a callable (uint8 batch, ids, step) -> x1, x2 is needed; ours by name: options={{'preset': ...}}"
         )
+
+
+@contextmanager
+def _rows_alone() -> Iterator[None]:
+    token = _ROWS_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _ROWS_ALONE.reset(token)
 
 
 @contextmanager

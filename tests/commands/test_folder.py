@@ -116,11 +116,25 @@ def test_old_names_do_not_land_on_new_clusters(photos: Path, capsys: pytest.Capt
     assert "dogs" not in Path("run/assignments.csv").read_text()
 
 
-def test_the_demo_replaces_no_run_but_a_demo(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fit(photos) == 0
+@pytest.mark.parametrize("source", ["photos", "digits"])
+def test_the_demo_replaces_no_run_but_a_demo(photos: Path, capsys: pytest.CaptureFixture[str], source: str) -> None:
+    few = ["--limit", "24"] if source == "digits" else []
+    assert main(["fit", source, "-k", "3", "-o", "run", *TINY, *few]) == 0
     before = tree_hash(Path("run"))
-    assert "run holds a run on other images" in refused(capsys, "demo", "--quick", "-o", "run")
+    says = "run holds a run that concurl demo has not written; choose another folder with -o"
+    assert says in refused(capsys, "demo", "--quick", "-o", "run")
     assert tree_hash(Path("run")) == before
+
+
+def test_a_quick_demo_leaves_the_whole_ones_result_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurl.runs.run.fit", stopped)
+    for _ in range(2):  # one demo after another needs no word
+        assert main(["demo"]) == main(["demo", "--quick"]) == 130
+    for folder, epochs in (("demo", 120), ("demo-quick", 6)):
+        assert json.loads(Path("runs", folder, "config.json").read_text())["epochs"] == epochs
 
 
 def test_names_that_are_no_text_are_written_as_they_are() -> None:

@@ -110,6 +110,33 @@ def test_a_folder_called_as_a_benchmark_is_not_taken_for_it(capsys: pytest.Captu
     assert json.loads(Path("other/run.json").read_text())["source"] == "digits"
 
 
+def test_a_file_that_is_there_is_only_replaced_by_its_own_kind(
+    capsys: pytest.CaptureFixture[str], photos: Path
+) -> None:
+    assert fit(photos) == 0
+    for name in ("q.png", "s.py", "labels", "t.txt", "p.htm"):
+        Path(name).write_text("mine")
+    before = tree_hash(Path())
+    for call, says in {
+        "predict run photos -o q.png": "q.png is there already, and only a .csv would be replaced; name a file such as q.csv",
+        "audit photos -o s.py": "name a file such as s.csv",
+        "audit photos -o p.htm": "name a file such as p.csv",
+        "audit photos -o labels": "name a file such as labels.csv",
+        "evaluate run --labels folders -o t.txt": "only a .json would be replaced; name a file such as t.json",
+        "report run -o q.png": "only a .html would be replaced; name a file such as q.html",
+        "export run --model -o s.py": "only a .pt2 would be replaced; name a file such as s.pt2",
+        "merge photos -o t.txt": "name a file such as t.csv",
+    }.items():
+        assert says in refused(capsys, *call.split()), call
+    assert tree_hash(Path()) == before
+    Path("truth.csv").write_text("path,label\n00.png,a\n02.png,b\n04.png,a\n")
+    for call in ("audit photos -o n.CSV", "evaluate run --labels truth.csv -o s.json", "report run -o p.htm"):
+        Path(call.split()[-1]).write_text("before")
+        assert main(call.split()) == 0, call
+        assert Path(call.split()[-1]).read_text() != "before"
+    assert main(["audit", "photos", "-o", "new"]) == 0  # where nothing lies, it needs no suffix
+
+
 def test_devices_and_pipes_are_not_replaced(capsys: pytest.CaptureFixture[str], photos: Path) -> None:
     os.mkfifo("pipe")
     says = "pipe is a device or a pipe, and would be replaced; name a file with -o, such as files.csv"

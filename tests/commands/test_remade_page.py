@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from concurl.data.imageset import ImageSet
 from concurl.data.sources import open_source
 from concurl.runs.provenance import Provenance
 from concurl.runs.spreadsheet import labelled_paths
-from small_run import fit, refused, rows, told
+from small_run import TINY, fit, refused, rows, told
 from trees import tree_hash
 
 
@@ -181,3 +182,24 @@ def test_a_sample_of_which_one_picture_was_replaced_is_still_that_sample(
     Image.open(used).rotate(180).save(used)
     assert main(["report", "run", "--quiet"]) == 0
     assert "other content under the same names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["photos", "shards", "both", "digits"])
+def test_a_page_says_how_to_sort_files_where_there_are_files_to_sort(
+    photos: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    assert main(["pack", "photos", "-o", "shards", "--quiet"]) == 0
+    shutil.copytree("shards", "both")
+    shutil.copyfile(photos / "00.png", "both/00.png")
+    assert main(["fit", source, "-k", "3", "-o", "run", *TINY, *(["--limit", "24"] if source == "digits" else [])]) == 0
+    assert main(["report", "run", "--quiet"]) == 0
+    page = re.sub("<.*?>", "", Path("run/report.html").read_text())
+    advice = "To sort the files into folders: concurl export RUN --folders copy -o sorted."
+    if source in ("photos", "both"):
+        assert advice in page
+        assert main(["export", "run", "--folders", "copy", "-o", "sorted"]) == 0
+    else:
+        assert "To sort the files" not in page
+        assert "to link to or copy; the cluster of each is in run/assignments.csv" in refused(
+            capsys, "export", "run", "--folders", "copy", "-o", "sorted"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,26 @@ def test_a_list_with_a_gap_is_refused_and_a_folder_with_one_is_not(
         fitted.transform([listed[-1], tmp_path / "no.png"])
     np.testing.assert_array_equal(fitted.predict(tmp_path / "new"), fitted.predict(pictures)[7:8])
     assert "0.txt (not an image)" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["fit_predict", "fit_transform"])
+def test_rows_alone_are_not_given_of_a_list_with_a_gap(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    files = sorted(pictures.iterdir())
+    listed = [*files[:3], tmp_path / "no.png", *files[3:]]
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(map(str, listed)))
+    model = ConCURL(3, recipe="digits", options=OPTIONS | {"batch_size": 16})
+    with monkeypatch.context() as untrained:
+        untrained.setattr("concurl.runs.run.fit", lambda *_, **__: pytest.fail("it was trained"))
+        for source in (listed, iter(listed), tmp_path / "list.csv"):
+            with pytest.raises(UserError, match=r"no\.png \(unreadable\); take them off the list"):
+                getattr(model, way)(source)
+    shutil.copytree(pictures, tmp_path / "folder")
+    (tmp_path / "folder" / "no.png").write_text("no image")
+    rows = getattr(model, way)(files)
+    assert len(rows) == 41  # a copy is no gap
+    np.testing.assert_array_equal(getattr(model, way)(tmp_path / "folder"), rows)
 
 
 def test_save_and_load(fitted: ConCURL, images: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,25 +21,26 @@ def main(argv: list[str]) -> int:
         "-o",
         "--output",
         type=Path,
-        default=Path("runs/demo"),
         metavar="DIR",
-        help="folder of the run (default: runs/demo)",
+        help="folder of the run (default: runs/demo, or runs/demo-quick)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="a few epochs, to see that everything works: far too few for good scores"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed (default: 0)")
     given = parser.parse(argv)
-    check_folder(given.output)
+    output: Path = given.output or Path("runs/demo-quick" if given.quick else "runs/demo")
+    check_folder(output)
     from concurl.clustering.evaluate import pixel_baseline
     from concurl.report import write_report
     from concurl.runs import run, runfolder
-    from concurl.runs.summary import change_summary
+    from concurl.runs.summary import change_summary, read_object
 
     provenance = Provenance("digits", recipe="digits", version=__version__)
-    runfolder.check_place(given.output, resume=False, overwrite=True)  # one demo after another needs no word
-    if runfolder.holds_run(given.output) and Provenance.read(given.output).source != provenance.source:
-        raise UserError(f"{given.output} holds a run on other images; choose another folder with -o")
+    runfolder.check_place(output, resume=False, overwrite=True)  # one demo after another needs no word
+    command = str(read_object(output / "environment.json").get("command"))
+    if runfolder.holds_run(output) and not command.startswith(call("demo")):
+        raise UserError(f"{output} holds a run that concurl demo has not written; choose another folder with -o")
     config = recipe("digits").replace(seed=given.seed)
     if given.quick:
         config = config.replace(epochs=6)
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
     assert opened.labels is not None
     config, chosen = run.settled(config, opened.images)
     provenance = replace(provenance, chosen=chosen, images=trained_hash(opened.images, config, provenance))
-    with runfolder.run_folder(given.output, resume=False, overwrite=True) as folder:
+    with runfolder.run_folder(output, resume=False, overwrite=True) as folder:
         runfolder.write_start(folder, config, provenance, opened.images.skipped, command=call("demo", *argv))
         run.tell(chosen)
         result = run.fit(opened.images, config, folder=folder, labels=opened.labels)

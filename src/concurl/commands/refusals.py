@@ -87,9 +87,13 @@ def check_file(output: Path, name: str, *inputs: str | Path | None) -> None:
 
         if output.name in {*FILES, "run.json", "names.json"} - {"report.html"}:  # the page can be made again
             raise UserError(f"-o {output} is a file of the run itself, and would be replaced; choose another one")
-    ours = Path(name).suffix
-    if output.suffix.lower() in _FORMATS and output.suffix.lower() != ours:
-        raise UserError(f"-o {output} would hold {ours[1:]}; name a file such as {output.with_suffix(ours)}")
+    ours, suffix = Path(name).suffix, output.suffix.lower()
+    if {".htm": ".html"}.get(suffix, suffix) != ours:
+        other = f"name a file such as {output.with_suffix(ours)}"
+        if output.exists():  # a picture, or a script: the shell completes such a name easily
+            raise UserError(f"-o {output} is there already, and only a {ours} would be replaced; {other}")
+        if suffix in _FORMATS:
+            raise UserError(f"-o {output} would hold {ours[1:]}; {other}")
     _check_writable(output)
     for given in inputs:
         _check_outside(output, given)

@@ -124,4 +124,7 @@ def _top(root: Path, files: list[Path]) -> Path:
 
 
 def _nothing_to_link(run: Path) -> UserError:
-    return UserError(f"{run}: its images were not files in a folder, so there is nothing to link to")
+    return UserError(
+        f"{run}: its images were not files in a folder, so there is nothing to link to or copy; the cluster of each is in "
+        f"{run / 'assignments.csv'}"
+    )

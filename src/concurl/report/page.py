@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from concurl.atomic import write_whole
 from concurl.clustering.assign import UNSURE
 from concurl.clustering.evaluate import TITLES
 from concurl.config import Config
-from concurl.data.imageset import Opened
+from concurl.data.imageset import ImageSet, Opened
 from concurl.data.originals import read_originals
 from concurl.data.pictures.reading import Reading
 from concurl.progress import stages
@@ -101,6 +102,7 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         faces=gallery.faces(cards),
         sureness=_sureness(facts),
         cards=cards,
+        files=_are_files(opened.images),
         lenses=gallery.LENSES,
         max_galleries=gallery.MAX_GALLERIES,
         index={int(row): place for place, row in enumerate(table)},
@@ -128,6 +130,12 @@ def _render(facts: RunFacts, judged: verdict.Verdict, opened: Opened, reading: R
         hashes=[_hash(theme), _hash(script)],
         data=_json(_data(facts, table, layout, sprites, colours, charts)),
     )
+
+
+def _are_files(images: ImageSet) -> bool:
+    """Is any of them a file of its own, which can be sorted into a folder? A shard's member is none, nor an array's row."""
+    root = images.root
+    return root is not None and any(os.path.isfile(os.path.join(root, name)) for name in images.names)
 
 
 def _template() -> Template:
