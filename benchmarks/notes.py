@@ -114,8 +114,8 @@ so another draw will score somewhat differently. The STL-10 images are those of 
 epochs.
 
 The first three sets had a part in choosing these defaults (learning rate, encoder, epochs, brightness: [log](log.md)); **STL-10
-had none**. **Patience pays**: with five times the epochs (stl4001-370, one seed; some 45 minutes at the speed of one core alone,
-more here beside other work) its ACC is 0.403 instead of 0.300, that of k-means on v_xi 0.382 instead of 0.310, with clusters of
+had none**. **Patience pays**: with five times the epochs (stl4001-370, one seed; its minutes are those of a
+run beside other work, stopped for a while) its ACC is 0.403 instead of 0.300, that of k-means on v_xi 0.382 instead of 0.310, with clusters of
 equal size 0.392.
 
 Rows named *before* have the previous defaults; those named *steady-light* leave brightness and contrast unchanged, which costs
